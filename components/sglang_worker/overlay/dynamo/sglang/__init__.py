@@ -1,0 +1,9 @@
+"""``dynamo.sglang`` is this project's worker; modules it lacks are found in upstream's package.
+
+Other commands of the ai-dynamo wheel import ``dynamo.sglang.<module>``, so upstream's folder stays
+at the end of ``__path__``.
+"""
+
+from pkgutil import extend_path
+
+__path__ = extend_path(__path__, __name__)
