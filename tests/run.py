@@ -1,0 +1,143 @@
+"""Runs the test stages one after the other and ends with one line for all of them.
+
+Each stage is a pytest process of its own: what SGLang leaves in a process (patches, global server
+arguments) must not reach the next stage. A failing stage does not keep the others from running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+NO_TESTS_COLLECTED = 5
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """``budget_s`` is a limit for a hung stage, not a goal."""
+
+    name: str
+    paths: tuple[str, ...]
+    budget_s: float
+
+
+class Tally(msgspec.Struct, frozen=True):
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        )
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+STAGES = (
+    Stage("unit", ("tests/unit",), 600),
+    Stage("engine", ("tests/engine",), 1500),
+    Stage("e2e", ("tests/e2e",), 1500),
+)
+LONG_STAGES = tuple(Stage(stage.name, stage.paths, 7200) for stage in STAGES)
+COMPAT_STAGES = (
+    Stage("unit", ("tests/unit",), 600),
+    Stage("engine", ("tests/engine",), 900),
+    Stage("e2e", ("tests/e2e",), 900),
+)
+
+
+def tally(report: Path) -> Tally:
+    """Counts of a JUnit file; a missing or broken one (pytest was ended) is one failure."""
+    try:
+        suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+    except (OSError, ElementTree.ParseError):
+        return Tally(failed=1)
+    count = {
+        key: sum(int(suite.get(key, 0)) for suite in suites)
+        for key in ("tests", "failures", "errors", "skipped")
+    }
+    failed = count["failures"] + count["errors"]
+    return Tally(count["tests"] - failed - count["skipped"], failed, count["skipped"])
+
+
+def run_bounded(command: Sequence[str], budget_s: float) -> int | None:
+    """The exit code, or None when the budget ran out; SIGINT first, so that fixtures clean up."""
+    process = subprocess.Popen(command, cwd=REPOSITORY)
+    try:
+        return process.wait(budget_s)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(90)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    return None
+
+
+def run_stage(stage: Stage, marks: str, extra: Sequence[str], reports: Path) -> tuple[Tally, int]:
+    """Runs one stage in the foreground; returns its counts and pytest's exit code."""
+    report = reports / f"{stage.name}.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=15", "--durations-min=0.5"]
+    command += ["-m", marks, f"--junitxml={report}", "-o", f"junit_suite_name={stage.name}"]
+    started_s = time.monotonic()
+    print(f"== {stage.name} ==", flush=True)
+    code = run_bounded([*command, *extra, *stage.paths], stage.budget_s)
+    if code is None:
+        print(f"== {stage.name}: not done after {stage.budget_s:g} s, ended ==", flush=True)
+        return Tally(failed=1), 1
+    if code == NO_TESTS_COLLECTED:
+        print(f"== {stage.name}: no test selected ==", flush=True)
+        return Tally(), 0
+    counts = tally(report)
+    print(f"== {stage.name}: {counts} in {time.monotonic() - started_s:.0f} s ==", flush=True)
+    return counts, code
+
+
+def marker_expression(options: argparse.Namespace) -> str:
+    wanted = [] if options.long else ["not long"]
+    if options.compat:
+        wanted.append("(compat or not (engine or e2e))")
+    if not options.gpu:
+        wanted.append("not gpu")
+    return " and ".join(wanted)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    flags = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
+    flags.add_argument("--long", action="store_true", help="the long profiles as well")
+    flags.add_argument("--gpu", action="store_true", help="tests that need CUDA as well")
+    flags.add_argument("--compat", action="store_true", help="units and tests marked 'compat'")
+    flags.add_argument("--stage", action="append", choices=[stage.name for stage in STAGES])
+    options, extra = flags.parse_known_args(argv)
+    stages = COMPAT_STAGES if options.compat else LONG_STAGES if options.long else STAGES
+    chosen = [stage for stage in stages if not options.stage or stage.name in options.stage]
+    total, worst = Tally(), 0
+    started_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sglang-worker-reports-") as reports:
+        for stage in chosen:
+            counts, code = run_stage(stage, marker_expression(options), extra, Path(reports))
+            total, worst = total + counts, worst or code
+    print(f"all stages: {time.monotonic() - started_s:.0f} s", flush=True)
+    print(f"total: {total}", flush=True)
+    if total.passed == 0 and not worst:
+        print("no test ran", file=sys.stderr)
+        return 1
+    return worst
+
+
+if __name__ == "__main__":
+    os.chdir(REPOSITORY)
+    sys.exit(main())
