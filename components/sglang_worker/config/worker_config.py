@@ -1,4 +1,4 @@
-"""The frozen result of parsing: everything the worker needs to know, nothing it has to re-derive."""
+"""The frozen result of parsing: all that the worker needs to know, nothing to re-derive."""
 
 from __future__ import annotations
 
@@ -110,3 +110,11 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     trace_level: int = 2
     # Dynamo's remaining runtime flags (``dynamo.common.configuration``), by destination.
     dynamo: Mapping[str, Any] = {}
+    # Router flags for the model card, all of `WorkerRouterConfig`'s; empty: advertise nothing.
+    router: Mapping[str, Any] = {}
+    health_check_payload: Mapping[str, Any] | None = None
+    embedding_transfer_mode: str = "nixl-write"
+    # Variables that Dynamo's Rust runtime reads, as its flags resolved them.
+    environment: Mapping[str, str] = {}
+    # Sentences for the startup log: deprecations and settings that have no effect.
+    notices: tuple[str, ...] = ()

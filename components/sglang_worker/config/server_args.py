@@ -1,0 +1,80 @@
+"""The frozen configuration -> SGLang's ServerArgs, platform defaults merged in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sglang_worker.config import platform, sglang_flags
+from sglang_worker.config.strict_parser import one_line
+from sglang_worker.config.worker_config import WorkerConfig, WorkerType
+from sglang_worker.errors import ConfigError
+from sglang_worker.redaction import redact_command
+
+if TYPE_CHECKING:
+    from sglang.srt.server_args import ServerArgs
+
+# A diffusion language model computes whole blocks per request; upstream's bound.
+DLLM_MAX_RUNNING_REQUESTS = 8
+
+
+def build_server_args(config: WorkerConfig) -> ServerArgs:
+    """Raises ConfigError when SGLang, or the CPU platform, refuses a combination of flags."""
+    from sglang.srt.server_args import ServerArgs
+
+    namespace = sglang_flags.parse_namespace(sglang_flags.build_parser(), config.engine.argv)
+    for dest, value in overrides(config, platform_defaults(config)).items():
+        setattr(namespace, dest, value)
+    _keep_bookkeeping(namespace, config)
+    try:
+        server_args = ServerArgs.from_cli_args(namespace)
+    except (ValueError, TypeError, AssertionError, OSError) as failure:
+        raise ConfigError(
+            one_line(f"SGLang refused the configuration: {failure or type(failure).__name__}")
+        ) from failure
+    server_args._launch_command = redact_command(["sglang-worker", *config.engine.argv])
+    return server_args
+
+
+def platform_defaults(config: WorkerConfig) -> Mapping[str, Any]:
+    """Defaults of the CPU reference platform; empty elsewhere. Refuses what it cannot run."""
+    environ = {**os.environ, platform.VARIABLE: config.reference_platform}
+    refused = platform.refusals(environ, config.engine.explicit)
+    if refused:
+        raise ConfigError(
+            f"the CPU reference platform cannot run this configuration: {'; '.join(refused)}"
+        )
+    return platform.engine_defaults(environ, config.engine.explicit)
+
+
+def overrides(config: WorkerConfig, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What the worker sets on SGLang's namespace, by destination."""
+    explicit = config.engine.explicit
+    wanted = {dest: value for dest, value in defaults.items() if dest not in explicit}
+    # Values that the worker's own flags imply (is_embedding, encoder_only, enable_multimodal).
+    wanted.update(explicit)
+    wanted["served_model_name"] = config.model.served_model_names[0]
+    # Dynamo's chunks are disjoint; SGLang's default repeats all earlier tokens.
+    wanted["incremental_streaming_output"] = True
+    if explicit.get("disaggregation_mode") in ("prefill", "decode"):
+        wanted.setdefault("disaggregation_bootstrap_port", free_port())
+    if config.worker_type is WorkerType.LLM_DIFFUSION:
+        wanted.setdefault("max_running_requests", DLLM_MAX_RUNNING_REQUESTS)
+    return wanted
+
+
+def free_port(host: str = "localhost") -> int:
+    """A port that is free now; several workers of one host must not share SGLang's default."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _keep_bookkeeping(namespace: argparse.Namespace, config: WorkerConfig) -> None:
+    """What SGLang's own entry point remembers about how the flags were given."""
+    namespace._radix_eviction_policy_explicitly_set = (
+        "radix_eviction_policy" in config.engine.explicit
+    )
