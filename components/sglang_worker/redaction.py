@@ -7,6 +7,7 @@ as a list or as one string. It errs on the side of hiding: a value whose name so
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 from collections.abc import Mapping, Sequence, Set
@@ -15,6 +16,8 @@ from typing import Any
 REDACTED = "***"
 
 # Whole names (lower case, `-` as `_`) and endings. Counts and paths of tokens are no secrets.
+MIN_SECRET_LENGTH = 6  # shorter ones would cut ordinary words out of every text
+
 _SECRET_NAMES = frozenset(
     {
         "api_key",
@@ -52,6 +55,10 @@ _ALSO_SECRET = frozenset({"hf_token", "auth_token", "access_token", "bearer_toke
 _COMMAND_NAMES = frozenset({"launch_command", "command", "cmdline", "argv"})
 _URL_PASSWORD = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/\s@:]*:[^/\s@]+@")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]+")
+# `name='value'`, as Python shows records and calls.
+_NAMED_IN_TEXT = re.compile(
+    r"""(?P<flag>\b[A-Za-z_]\w*)(?P<gap>=)(?P<value>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")"""
+)
 # `--flag value` and `--flag=value` inside a text, the value plain or in quotes.
 _FLAG_IN_TEXT = re.compile(
     r"""(?P<flag>--?[A-Za-z][\w-]*)(?P<gap>\s*=\s*|\s+)(?P<value>'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"]+)"""
@@ -70,7 +77,7 @@ def redact(value: Any, known_secrets: Set[str] = frozenset()) -> Any:
     Secrets found under their own name anywhere in ``value`` are looked for in all its texts.
     """
     found = set(known_secrets) | set(_secret_texts(value))
-    return _redact(value, frozenset(text for text in found if len(text) >= 4))
+    return _redact(value, frozenset(text for text in found if len(text) >= MIN_SECRET_LENGTH))
 
 
 def redact_command(argv: Sequence[str]) -> str:
@@ -89,15 +96,16 @@ def redact_arguments(argv: Sequence[str]) -> list[str]:
         elif equals and name.startswith("-") and is_secret_name(name):
             hidden.append(f"{name}={REDACTED}")
         else:
-            hidden.append(redact_text(token))
+            hidden.append(_redact_string(token, frozenset()))
         hide_next = token.startswith("-") and not equals and is_secret_name(token)
     return hidden
 
 
 def redact_text(text: str, known_secrets: Set[str] = frozenset()) -> str:
-    """Hides passwords in URLs, bearer tokens and the given secrets."""
+    """Hides passwords in URLs, bearer tokens, ``api_key='…'`` and the given secrets."""
     for secret in sorted(known_secrets, key=len, reverse=True):
         text = text.replace(secret, REDACTED)
+    text = _NAMED_IN_TEXT.sub(_hide_flag, text)
     text = _URL_PASSWORD.sub(rf"\g<scheme>{REDACTED}@", text)
     return _BEARER.sub(rf"\g<1>{REDACTED}", text)
 
@@ -123,10 +131,20 @@ def _redact_field(name: Any, item: Any, secrets: frozenset[str]) -> Any:
         return item if item is None or isinstance(item, bool) or item == "" else REDACTED
     if isinstance(name, str) and name.lower() in _COMMAND_NAMES:
         if isinstance(item, str):
-            return redact_text(_FLAG_IN_TEXT.sub(_hide_flag, item), secrets)
+            return redact_text(_redact_command_text(item), secrets)
         if isinstance(item, list | tuple) and all(isinstance(token, str) for token in item):
             return [redact_text(token, secrets) for token in redact_arguments(item)]
     return _redact(item, secrets)
+
+
+def _redact_command_text(text: str) -> str:
+    """A command line as one text: as the shell would split it, else flag by flag."""
+    try:
+        argv = shlex.split(text)
+    except ValueError:
+        return _FLAG_IN_TEXT.sub(_hide_flag, text)
+    cleaned = redact_arguments(argv)
+    return text if cleaned == argv else " ".join(cleaned)
 
 
 def _hide_flag(match: re.Match[str]) -> str:
@@ -162,3 +180,18 @@ def _secret_texts(value: Any) -> list[str]:
     if isinstance(value, list | tuple | set | frozenset):
         return [text for item in value for text in _secret_texts(item)]
     return []
+
+
+class SecretFilter(logging.Filter):
+    """Keeps secrets out of a handler's records; SGLang logs its whole ServerArgs at start."""
+
+    def __init__(self, known_secrets: Set[str] = frozenset()) -> None:
+        super().__init__()
+        self._secrets = frozenset(s for s in known_secrets if len(s) >= MIN_SECRET_LENGTH)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        cleaned = redact_text(text, self._secrets)
+        if cleaned != text:
+            record.msg, record.args = cleaned, None
+        return True
