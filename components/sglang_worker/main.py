@@ -1,0 +1,47 @@
+"""The worker's entry: parse, start the engine, serve, stop. A failure is one line and a code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from sglang_worker.engine import signals
+from sglang_worker.errors import ConfigError, ExitCode, WorkerError
+
+logger = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the worker; returns the process's exit code (DESIGN section 2)."""
+    try:
+        signals.own_before_loop()
+        return _run(argv)
+    except signals.StopRequested as stop:
+        print(f"stopped by {stop} while starting", file=sys.stderr)
+        return ExitCode.STOPPED
+    except WorkerError as error:
+        kind = "configuration error" if isinstance(error, ConfigError) else "error"
+        print(f"{kind}: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(argv: Sequence[str]) -> int:
+    # Late imports: most mistakes end in `configure`, which loads neither SGLang nor the runtime.
+    from sglang_worker.boot.startup import configure, start
+
+    logging.basicConfig(
+        level=logging.INFO, format="[%(asctime)s] %(message)s", datefmt="%Y-%m-%d %H:%M:%S"
+    )
+    config = configure(argv, os.environ)
+    started = start(config)
+    try:
+        from sglang_worker.boot.serving import Serving
+
+        # The loop that the engine was built on: SGLang's sockets belong to it.
+        loop = started.engine.engine.loop
+        loop.run_until_complete(Serving(started, loop).run())
+    finally:
+        started.engine.shutdown()
+    return ExitCode.STOPPED

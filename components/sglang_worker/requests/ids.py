@@ -1,0 +1,16 @@
+"""Request ids handed to SGLang.
+
+Always fresh, never the client's: SGLang aborts by prefix, so ids must be unique and of one length,
+or aborting ``a`` would end ``ab`` as well.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+ID_LENGTH = 32
+
+
+def new_request_id() -> str:
+    """32 hexadecimal digits, the same form that SGLang gives the samples of n > 1."""
+    return uuid.uuid4().hex

@@ -1,0 +1,23 @@
+"""What every worker module gets: the parts that exist once per process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from sglang_worker.config.worker_config import WorkerConfig
+from sglang_worker.engine.launch import WorkerEngine
+from sglang_worker.workers.admission import Admission
+
+
+class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
+    config: WorkerConfig
+    engine: WorkerEngine
+    # Dynamo's DistributedRuntime.
+    runtime: Any
+    loop: asyncio.AbstractEventLoop
+    admission: Admission
+    # The list of DESIGN section 4, once the runners have reported.
+    runners: list[dict[str, Any]] | None = None

@@ -1,0 +1,135 @@
+"""The ``generate`` handler of token workers: admission, mapping, relay, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Any
+
+from sglang_worker.engine import dynamo_compat
+from sglang_worker.engine.generation import Generation
+from sglang_worker.lifecycle.gate import LateRequest
+from sglang_worker.requests.chunks import ChunkWriter, complete_at_once
+from sglang_worker.requests.ids import new_request_id
+from sglang_worker.requests.limits import EngineLimits
+from sglang_worker.requests.mapping import GenerateCall, map_request
+from sglang_worker.workers.admission import Admission, Ticket
+from sglang_worker.workers.failures import EXPECTED, to_dynamo
+from sglang_worker.workers.probes import IsProbe
+from sglang_worker.workers.service import RequestsInFlight
+
+logger = logging.getLogger(__name__)
+
+
+class GenerateHandler(RequestsInFlight):
+    """Serves one endpoint. ``generate`` is what the runtime calls for every request."""
+
+    def __init__(
+        self,
+        tokenizer_manager: Any,
+        limits: EngineLimits,
+        admission: Admission,
+        is_probe: IsProbe,
+        *,
+        loras: Callable[[], Collection[str]] = tuple,
+        remote_prefill: bool = False,
+        traces: bool = False,
+        answer_probe: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._manager = tokenizer_manager
+        self._limits = limits
+        self._admission = admission
+        self._is_probe = is_probe
+        self._loras = loras
+        self._remote_prefill = remote_prefill
+        self._traces = traces
+        self._answer_probe = answer_probe
+        self._live: set[Generation] = set()
+        # asyncio keeps only weak references to tasks.
+        self._releases: set[asyncio.Task[None]] = set()
+
+    async def generate(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
+        probe = self._is_probe(request)
+        try:
+            ticket = self._admission.admit(probe=probe)
+        except LateRequest as late:
+            raise dynamo_compat.worker_unavailable(str(late)) from None
+        if probe and not self._answer_probe():
+            # A paused engine would hold the probe and so fail the health of a healthy worker.
+            yield {"token_ids": [], "finish_reason": "stop"}
+            return
+        generation: Generation | None = None
+        gone: asyncio.Future[Any] | None = None
+        try:
+            call = map_request(
+                request,
+                self._limits,
+                loras=self._loras(),
+                remote_prefill=self._remote_prefill,
+            )
+            if call.is_already_complete:
+                for chunk in complete_at_once(call):
+                    yield chunk
+                return
+            generation = Generation(self._manager, self._fields(call, context), new_request_id())
+            self._live.add(generation)
+            gone = context.async_killed_or_stopped()
+            gone.add_done_callback(generation.stop)
+            writer = ChunkWriter(call)
+            first = await generation.first()
+            if first is None:
+                return
+            if not generation.stopped and (fresh := writer.write(first)) is not None:
+                yield fresh
+            async for output in generation.rest():
+                if not generation.stopped and (fresh := writer.write(output)) is not None:
+                    yield fresh
+        except EXPECTED as error:
+            # The runtime prints what a handler raises; the cause would only repeat it.
+            raise to_dynamo(error) from None
+        finally:
+            if gone is not None:
+                gone.cancel()
+            self._leave(generation, ticket)
+
+    def _fields(self, call: GenerateCall, context: Any) -> Mapping[str, Any]:
+        if not self._traces:
+            return call.fields
+        return {**call.fields, "external_trace_header": context.trace_headers()}
+
+    def _leave(self, generation: Generation | None, ticket: Ticket) -> None:
+        """Release the ticket once SGLang holds nothing of the request any more."""
+        if generation is None or generation.ended:
+            if generation is not None:
+                self._live.discard(generation)
+            ticket.release()
+            return
+        # The generator may be closing (GeneratorExit), so the wait cannot happen inside it.
+        task = asyncio.get_running_loop().create_task(self._release_later(generation, ticket))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def _release_later(self, generation: Generation, ticket: Ticket) -> None:
+        try:
+            generation.stop()
+            await generation.let_go()
+        finally:
+            self._live.discard(generation)
+            ticket.release()
+
+    # --- ending everything -----------------------------------------------------------------------
+
+    @property
+    def live_generations(self) -> int:
+        return len(self._live)
+
+    def fail_all(self) -> None:
+        """End every request with the error on which the frontend continues elsewhere."""
+        for generation in tuple(self._live):
+            generation.fail()
+
+    def fail_all_without_engine(self) -> None:
+        """As `fail_all` after a process of the engine died."""
+        for generation in tuple(self._live):
+            generation.fail_without_engine()

@@ -1,0 +1,100 @@
+"""A worker that can serve: its endpoints, their handlers, and its model card."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sglang_worker.engine import dynamo_compat
+from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
+from sglang_worker.workers.registration import ModelCard
+
+logger = logging.getLogger(__name__)
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One endpoint besides the main one; never withdrawn, so maintenance stays possible."""
+
+    endpoint: ServedEndpoint
+    handler: Handler
+
+
+class RequestsInFlight:
+    """What shutdown needs of a handler; a handler without live requests inherits it as it is."""
+
+    @property
+    def live_generations(self) -> int:
+        return 0
+
+    def fail_all(self) -> None:
+        """End every request with an error on which the frontend continues elsewhere."""
+
+    def fail_all_without_engine(self) -> None:
+        """As `fail_all` after a process of the engine died."""
+
+
+class WorkerService:
+    """Serves in the order that keeps registration in one hand.
+
+    `start_serving` returns once the runtime's implicit registration is confirmed, while no model
+    card exists and so nobody routes here; `publish` then makes the worker known.
+    """
+
+    def __init__(
+        self,
+        main: ServedEndpoint,
+        handler: Handler,
+        requests: RequestsInFlight,
+        card: ModelCard,
+        *,
+        health_payload: Mapping[str, Any],
+        others: tuple[Route, ...] = (),
+    ) -> None:
+        self.main = main
+        self.requests = requests
+        self._handler = handler
+        self._card = card
+        self._health_payload = health_payload
+        self._others = others
+
+    @property
+    def worker_id(self) -> int:
+        return self.main.worker_id
+
+    def _labels(self) -> list[tuple[str, str]]:
+        return [("model", self._card.name)]
+
+    async def start_serving(self) -> None:
+        self.main.serve(self._handler, labels=self._labels(), health_payload=self._health_payload)
+        for route in self._others:
+            route.endpoint.serve(route.handler, labels=self._labels())
+        await self.main.implicit_registration()
+
+    async def publish(self) -> None:
+        await dynamo_compat.publish_card(self.main.endpoint, self._card)
+        logger.info(
+            "registered model %s as instance %d of %s",
+            self._card.name,
+            self.worker_id,
+            self.main.address.path,
+        )
+
+    async def register(self) -> None:
+        """`lifecycle.registration.Discovery`: returns once discovery has confirmed."""
+        await self.main.register()
+
+    async def withdraw(self) -> None:
+        await self.main.withdraw()
+
+    async def ended(self) -> None:
+        """Return when nothing is served any more; raises what serving raised."""
+        tasks = [
+            endpoint.task
+            for endpoint in (self.main, *(route.endpoint for route in self._others))
+            if endpoint.task is not None
+        ]
+        await asyncio.gather(*tasks)
