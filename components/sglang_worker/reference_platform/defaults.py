@@ -20,6 +20,8 @@ ENGINE_DEFAULTS: Mapping[str, Any] = {
     "max_running_requests": 16,
     "max_mamba_cache_size": 64,
     "lora_backend": "torch_native",
+    # An idle scheduler would otherwise poll, which takes a whole core.
+    "sleep_on_idle": True,
 }
 
 # Must be in the environment before torch is loaded. On two cores one thread per process with a
