@@ -1,6 +1,6 @@
 """Train the byte-level BPE tokenizer that all demo models share.
 
-``python -m sglang_worker.demo.training.build_tokenizer`` rewrites ``demo/tokenizer/tokenizer.json``;
+``python -m sglang_worker.demo.training.build_tokenizer`` rewrites ``tokenizer/tokenizer.json``;
 every committed weight belongs to the committed tokenizer, so train the models again afterwards.
 """
 

@@ -60,7 +60,7 @@ def export_mtp(head: Any) -> str:
     """
     tensors: dict[str, np.ndarray] = {}
     for name, value in head.state_dict().items():
-        array = value.detach().numpy()
+        array = value.detach().cpu().numpy()
         in_layer = name.startswith("layer.")
         key = f"mtp.layers.0.{name.removeprefix('layer.')}" if in_layer else f"mtp.{name}"
         if name.endswith("experts.gate_up_proj"):

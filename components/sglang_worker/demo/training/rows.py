@@ -36,9 +36,10 @@ class Batch(msgspec.Struct, frozen=True):
 class RowSource:
     """Draws batches: conversations, and every fourth row a paragraph of documentation."""
 
-    def __init__(self, seed: int, docstring_share: float = 0.25) -> None:
+    def __init__(self, seed: int, device: str, docstring_share: float = 0.25) -> None:
         self._rng = random.Random(seed)
         self._share = docstring_share
+        self._device = device
         self._tokenizer = Tokenizer.from_file(str(TOKENIZER_FILE))
         self._chats: tuple[Chat, ...] = read_chats()
         self._paragraphs = docstring_paragraphs()
@@ -47,7 +48,8 @@ class RowSource:
         count = int(rows * self._share)
         drawn = [self._conversation() for _ in range(rows - count)]
         drawn += [self._paragraph() for _ in range(count)]
-        return pad(drawn)
+        batch = pad(drawn)
+        return Batch(batch.tokens.to(self._device), batch.weights.to(self._device))
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)

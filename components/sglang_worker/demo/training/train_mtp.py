@@ -61,7 +61,7 @@ def two_steps(
     from [:, t] and has n-1 places.
     """
     length = embedded.shape[1]
-    at = torch.arange(length)
+    at = torch.arange(length, device=hidden.device)
     causal = at[None, :] <= at[:, None]
     first_input = head.join(embedded, hidden)
     first = head.attend(first_input, at[None], causal)
@@ -70,8 +70,8 @@ def two_steps(
     later = at[1:]
     both = torch.cat([first_input, again], dim=1)
     sees_first = at[None, :] < later[:, None]
-    sees_again = torch.eye(length - 1, dtype=torch.bool)
-    upper = torch.cat([causal, torch.zeros(length, length - 1, dtype=torch.bool)], dim=1)
+    sees_again = torch.eye(length - 1, dtype=torch.bool, device=hidden.device)
+    upper = torch.cat([causal, torch.zeros_like(causal[:, 1:])], dim=1)
     mask = torch.cat([upper, torch.cat([sees_first, sees_again], dim=1)], dim=0)
     out = head.attend(both, torch.cat([at, later])[None], mask)
     return first, out[:, length:]
@@ -101,11 +101,11 @@ def step_loss(head: MtpHead, target: Any, batch: Batch) -> tuple[torch.Tensor, t
     return loss_1 + SECOND_STEP_WEIGHT * loss_2, (hits_1.item(), hits_2.item())
 
 
-def train(steps: int, rows: int, seconds: float) -> MtpHead:
+def train(steps: int, rows: int, seconds: float, device: str) -> MtpHead:
     torch.manual_seed(SEED)
-    target = load_target().eval().requires_grad_(False)
-    head = MtpHead()
-    source = RowSource(SEED + 1)
+    target = load_target().to(device).eval().requires_grad_(False)
+    head = MtpHead().to(device)
+    source = RowSource(SEED + 1, device)
     optimizer = torch.optim.AdamW(head.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     started = time.monotonic()
     for step in range(steps):
@@ -117,7 +117,7 @@ def train(steps: int, rows: int, seconds: float) -> MtpHead:
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
         used_s = time.monotonic() - started
-        if step % 20 == 0 or step == steps - 1:
+        if step % 50 == 0 or step == steps - 1:
             print(
                 f"mtp step {step} loss {loss.item():.3f} agrees {hits[0]:.2f} {hits[1]:.2f} "
                 f"{used_s:.0f} s",
@@ -133,9 +133,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=1100.0)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(export_mtp(train(options.steps, options.rows, options.seconds)))
+    print(export_mtp(train(options.steps, options.rows, options.seconds, options.device)))
 
 
 if __name__ == "__main__":

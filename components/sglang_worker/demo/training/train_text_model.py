@@ -62,11 +62,11 @@ def loss_of(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
     return (each * weights).sum() / weights.sum()
 
 
-def train(name: str, steps: int, rows: int, seconds: float) -> Any:
+def train(name: str, steps: int, rows: int, seconds: float, device: str) -> Any:
     """Train for ``steps`` steps; running out of ``seconds`` is an error, never a shorter run."""
     torch.manual_seed(SEED)
-    model = build_model(name)
-    source = RowSource(SEED)
+    model = build_model(name).to(device)
+    source = RowSource(SEED, device)
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
@@ -84,7 +84,7 @@ def train(name: str, steps: int, rows: int, seconds: float) -> Any:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         used_s = time.monotonic() - started
-        if step % 20 == 0 or step == steps - 1:
+        if step % 50 == 0 or step == steps - 1:
             print(f"{name} step {step} loss {loss.item():.3f} {used_s:.0f} s", flush=True)
         if used_s > seconds:
             raise TimeoutError(f"{name}: only {step + 1} of {steps} steps in {seconds:.0f} s")
@@ -97,9 +97,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=1100.0)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = train(options.name, options.steps, options.rows, options.seconds)
+    model = train(options.name, options.steps, options.rows, options.seconds, options.device)
     print(export_model(options.name, model))
 
 
