@@ -11,13 +11,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import tomllib
 import zipfile
 from collections.abc import Iterable
 from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
+import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
