@@ -105,6 +105,12 @@ class AdmissionGate:
     def closed(self) -> bool:
         return self.view().closed
 
+    @property
+    def closing(self) -> bool:
+        """A deadline is set, passed or not."""
+        with self._lock:
+            return self._deadline_s is not None
+
     def _is_closed(self) -> bool:
         # The deadline latches: once anyone has seen it pass, only open() admits again.
         if not self._closed and self._deadline_s is not None:

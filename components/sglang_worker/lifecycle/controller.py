@@ -1,0 +1,153 @@
+"""What the routes, the main program and the signal handlers call.
+
+Every operation runs detached: the HTTP caller that hangs up neither stops it nor loses its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from sglang_worker.lifecycle.core import LifecycleCore
+from sglang_worker.lifecycle.engine_operations import (
+    EngineOperations,
+    InvalidPause,
+    requested_mode,
+)
+from sglang_worker.lifecycle.memory import InvalidTags, requested_tags
+from sglang_worker.lifecycle.ports import EngineControl
+from sglang_worker.lifecycle.registration import Confirmed, Written
+from sglang_worker.lifecycle.states import Answer, Ask, Effect, State, Status
+
+logger = logging.getLogger(__name__)
+
+WITHDRAW_RETRY_S = 0.5
+
+
+class LifecycleController:
+    def __init__(self, core: LifecycleCore, engine: EngineControl) -> None:
+        self.core = core
+        self._operations = EngineOperations(core, engine)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        return self.core.status()
+
+    def status_answer(self) -> Answer:
+        return self.core.answer(200)
+
+    @property
+    def state(self) -> State:
+        return self.core.life.state
+
+    @property
+    def serving(self) -> bool:
+        """For `/ready`: serving, and discovery has confirmed it."""
+        registered = self.core.registration.confirmed is Confirmed.YES
+        return self.core.life.state is State.SERVING and registered
+
+    @property
+    def probe_may_use_engine(self) -> bool:
+        return self._operations.probe_may_use_engine
+
+    # --- drain and resume -------------------------------------------------------------------------
+
+    async def drain(self) -> Answer:
+        return await self._detached(self._drain())
+
+    async def resume(self) -> Answer:
+        return await self._detached(self._resume())
+
+    async def _drain(self) -> Answer:
+        core = self.core
+        step = core.ask(Ask.DRAIN)
+        if step.refusal:
+            return core.answer(409, step.refusal)
+        if Effect.WITHDRAW in step.effects:
+            epoch = core.life.epoch
+            written = await core.withdraw()
+            if core.life.epoch != epoch:
+                return core.superseded()
+            if written is not Written.CONFIRMED:
+                return core.discovery_failed("withdrawn")
+        return core.answer(200 if core.life.state is State.DRAINED else 202)
+
+    async def _resume(self) -> Answer:
+        core = self.core
+        was_drained = core.life.state is State.DRAINED
+        step = core.ask(Ask.RESUME)
+        if step.refusal:
+            return core.answer(409, step.refusal)
+        epoch = core.life.epoch
+        if not await core.open_gate(epoch, acknowledge=was_drained):
+            return core.superseded()
+        written = await core.register()
+        if core.life.epoch != epoch:
+            return core.superseded()
+        if written is not Written.CONFIRMED:
+            return core.discovery_failed("registered")
+        return core.answer(200)
+
+    # --- engine operations ------------------------------------------------------------------------
+
+    async def pause(self, body: Mapping[str, Any]) -> Answer:
+        try:
+            mode = requested_mode(body)
+        except InvalidPause as error:
+            return self.core.answer(400, str(error))
+        return await self._detached(self._operations.pause(mode))
+
+    async def continue_(self, body: Mapping[str, Any]) -> Answer:
+        return await self._detached(self._operations.continue_(body))
+
+    async def release(self, body: Mapping[str, Any]) -> Answer:
+        try:
+            tags = requested_tags(body)
+        except InvalidTags as error:
+            return self.core.answer(400, str(error))
+        return await self._detached(self._operations.release(tags))
+
+    async def resume_memory(self, body: Mapping[str, Any]) -> Answer:
+        try:
+            tags = requested_tags(body)
+        except InvalidTags as error:
+            return self.core.answer(400, str(error))
+        return await self._detached(self._operations.resume_memory(tags))
+
+    # --- start and stop ---------------------------------------------------------------------------
+
+    async def start(self) -> Written:
+        """The first registration. Until it is confirmed the worker is not ready."""
+        written = await self.core.spawn(self.core.registration.wish(True))
+        self.core.publisher.publish(self.core.status())
+        return written
+
+    def stop_soon(self) -> asyncio.Task[None]:
+        """Enter ``stopping`` now; see `stop`."""
+        step = self.core.ask(Ask.STOP)
+        return self.core.spawn(self._stop(step.effects))
+
+    async def _stop(self, effects: tuple[Effect, ...]) -> None:
+        """Show ``stopping`` before the gate may close, continue a paused engine, withdraw (again
+        and again while discovery fails), and set the deadline of the grace that is left."""
+        await self.core.publisher.publish_acknowledged(self.core.status())
+        continued = None
+        if Effect.CONTINUE_ENGINE in effects:
+            continued = self.core.spawn(self._operations.continue_for_stop())
+            await asyncio.wait({continued}, timeout=5.0)
+        if Effect.CLOSE_GATE in effects:
+            self.core.close_gate()
+        if Effect.WITHDRAW in effects:
+            await self._withdraw_until_confirmed()
+
+    async def _withdraw_until_confirmed(self) -> None:
+        written = await self.core.withdraw()
+        while written is not Written.CONFIRMED:
+            await asyncio.sleep(WITHDRAW_RETRY_S)
+            written = await self.core.withdraw()
+
+    async def _detached(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return await asyncio.shield(self.core.spawn(work))

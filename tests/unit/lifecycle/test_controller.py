@@ -1,0 +1,386 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sglang_worker.lifecycle.gate import LateRequest
+from sglang_worker.lifecycle.registration import Confirmed
+from sglang_worker.lifecycle.states import Reason, State
+
+from tests.unit.lifecycle.fakes import World
+
+
+async def drained_world() -> World:
+    world = await World().started()
+    await world.controller.drain()
+    await world.until(lambda: world.controller.state is State.DRAINED)
+    return world
+
+
+# --- drain ----------------------------------------------------------------------------------------
+
+
+async def test_drain_answers_202_and_ends_in_drained() -> None:
+    world = await World().started()
+    answer = await world.controller.drain()
+    assert answer.status == 202
+    assert answer.body == {"worker_id": "1234", "state": "draining", "reason": "routing_grace"}
+    assert not world.discovery.present and not world.gate.closed
+    await world.until(lambda: world.controller.state is State.DRAINED)
+    assert world.gate.closed
+    assert world.controller.status_answer().body == {
+        "worker_id": "1234",
+        "state": "drained",
+        "reason": None,
+    }
+    assert (await world.controller.drain()).status == 200
+
+
+async def test_requests_are_admitted_during_the_grace_and_late_ones_refused() -> None:
+    world = await World(grace_s=0.05).started()
+    await world.controller.drain()
+    with world.gate.admit():
+        await world.until(lambda: world.gate.closed)
+        with pytest.raises(LateRequest):
+            world.gate.admit()
+        await world.until(lambda: world.core.life.reason is Reason.DYNAMO_INFLIGHT)
+    await world.until(lambda: world.controller.state is State.DRAINED)
+
+
+async def test_a_failed_withdrawal_keeps_admission_open_until_a_retry_confirms() -> None:
+    world = await World().started()
+    world.discovery.fail = 2
+    for _ in range(2):
+        answer = await world.controller.drain()
+        assert answer.status == 503
+        assert answer.body["state"] == "draining"
+        assert answer.body["reason"] == "discovery_unregister_pending"
+        assert "discovery is away" in answer.body["error"]
+        world.gate.admit().release()
+    assert (await world.controller.drain()).status == 202
+    await world.until(lambda: world.controller.state is State.DRAINED)
+
+
+async def test_a_slow_discovery_answers_503_and_its_late_confirmation_still_starts_the_grace() -> (
+    None
+):
+    world = await World(discovery_timeout_s=0.02).started()
+    world.discovery.hold = asyncio.Event()
+    answer = await world.controller.drain()
+    assert answer.status == 503 and answer.body["reason"] == "discovery_unregister_pending"
+    world.discovery.hold.set()
+    await world.until(lambda: world.controller.state is State.DRAINED)
+    assert world.discovery.calls == ["register", "withdraw"]
+
+
+async def test_a_double_drain_joins_the_attempt_under_way() -> None:
+    world = await World().started()
+    world.discovery.hold = asyncio.Event()
+    drains = [asyncio.ensure_future(world.controller.drain()) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    world.discovery.hold.set()
+    assert [(await drain).status for drain in drains] == [202, 202]
+    assert world.discovery.calls == ["register", "withdraw"]
+
+
+async def test_repeated_drains_never_extend_the_deadline() -> None:
+    world = await World(grace_s=0.1).started()
+    await world.controller.drain()
+    closes_at_s = world.core.life.closes_at_s
+    for _ in range(3):
+        await asyncio.sleep(0.01)
+        assert (await world.controller.drain()).status == 202
+    assert world.core.life.closes_at_s == closes_at_s
+
+
+async def test_a_caller_that_hangs_up_stops_neither_drain_nor_resume() -> None:
+    world = await World().started()
+    world.discovery.hold = asyncio.Event()
+    caller = asyncio.ensure_future(world.controller.drain())
+    await asyncio.sleep(0.01)
+    caller.cancel()
+    world.discovery.hold.set()
+    await world.until(lambda: world.controller.state is State.DRAINED)
+
+    world.discovery.hold = asyncio.Event()
+    caller = asyncio.ensure_future(world.controller.resume())
+    await asyncio.sleep(0.01)
+    caller.cancel()
+    world.discovery.hold.set()
+    await world.until(lambda: world.discovery.present)
+    assert world.controller.state is State.SERVING and not world.gate.closed
+
+
+async def test_drain_without_the_tcp_response_plane_is_a_conflict() -> None:
+    world = await World(can_drain=False).started()
+    answer = await world.controller.drain()
+    assert answer.status == 409 and answer.body["state"] == "serving"
+    assert world.discovery.present
+
+
+# --- resume ---------------------------------------------------------------------------------------
+
+
+async def test_resume_opens_admission_before_it_registers() -> None:
+    world = await drained_world()
+    world.discovery.hold = asyncio.Event()
+    resume = asyncio.ensure_future(world.controller.resume())
+    await world.until(lambda: world.discovery.calls[-1] == "register")
+    world.gate.admit().release()
+    assert not world.discovery.present
+    world.discovery.hold.set()
+    answer = await resume
+    assert answer.status == 200
+    assert answer.body == {"worker_id": "1234", "state": "serving", "reason": None}
+
+
+async def test_drained_is_no_longer_shown_when_the_gate_opens() -> None:
+    world = await drained_world()
+    world.publisher.hold = asyncio.Event()
+    resumes = [asyncio.ensure_future(world.controller.resume()) for _ in range(2)]
+    await asyncio.sleep(0.02)
+    assert world.gate.closed and world.discovery.calls[-1] == "withdraw"
+    world.publisher.hold.set()
+    assert [(await resume).status for resume in resumes] == [200, 200]
+    assert world.publisher.acknowledged[0] == ("serving", True)
+
+
+async def test_resume_during_the_grace_cancels_the_deadline() -> None:
+    world = await World(grace_s=0.05).started()
+    await world.controller.drain()
+    assert (await world.controller.resume()).status == 200
+    await asyncio.sleep(0.1)
+    assert not world.gate.closed and world.controller.state is State.SERVING
+
+
+async def test_resume_with_requests_in_flight_keeps_them() -> None:
+    world = await World().started()
+    ticket = world.gate.admit()
+    await world.controller.drain()
+    await world.until(lambda: world.core.life.reason is Reason.DYNAMO_INFLIGHT)
+    assert (await world.controller.resume()).status == 200
+    assert world.gate.in_flight == 1
+    ticket.release()
+    await asyncio.sleep(0.15)
+    assert world.controller.state is State.SERVING
+    assert "drained" not in world.publisher.shown
+
+
+async def test_resume_while_a_withdrawal_hangs_registers_after_it() -> None:
+    world = await World().started()
+    world.discovery.hold = asyncio.Event()
+    drain = asyncio.ensure_future(world.controller.drain())
+    await asyncio.sleep(0.01)
+    resume = asyncio.ensure_future(world.controller.resume())
+    answer = await drain
+    assert answer.status == 409 and answer.body["state"] == "serving"
+    world.discovery.hold.set()
+    assert (await resume).status == 200
+    assert world.discovery.present
+    assert world.discovery.calls == ["register", "withdraw", "register"]
+
+
+async def test_a_failed_registration_answers_503_serving_with_the_gate_open() -> None:
+    world = await drained_world()
+    world.discovery.fail = 1
+    answer = await world.controller.resume()
+    assert answer.status == 503 and answer.body["state"] == "serving"
+    assert not world.gate.closed
+    assert (await world.controller.resume()).status == 200
+    assert world.discovery.present
+
+
+async def test_drain_during_resume_wins() -> None:
+    world = await drained_world()
+    world.discovery.hold = asyncio.Event()
+    resume = asyncio.ensure_future(world.controller.resume())
+    await world.until(lambda: world.discovery.calls[-1] == "register")
+    drain = asyncio.ensure_future(world.controller.drain())
+    assert (await resume).status == 409
+    world.discovery.hold.set()
+    assert (await drain).status == 202
+    await world.until(lambda: world.controller.state is State.DRAINED)
+    assert not world.discovery.present and world.gate.closed
+
+
+# --- pause, continue, memory ----------------------------------------------------------------------
+
+
+async def test_pause_and_continue_move_the_worker_out_of_discovery_and_back() -> None:
+    world = await World().started()
+    answer = await world.controller.pause({"mode": "in_place"})
+    assert answer.status == 200 and answer.body["state"] == "paused"
+    assert not world.discovery.present and not world.gate.closed
+    assert (await world.controller.drain()).status == 409
+    assert (await world.controller.resume()).status == 409
+    assert not world.controller.probe_may_use_engine
+    answer = await world.controller.continue_({})
+    assert answer.status == 200 and answer.body["state"] == "serving"
+    assert world.discovery.present and world.controller.probe_may_use_engine
+    assert world.engine.calls == [("pause", "in_place"), ("continue",)]
+
+
+async def test_an_unknown_pause_mode_changes_nothing() -> None:
+    world = await World().started()
+    answer = await world.controller.pause({"mode": "sometimes"})
+    assert answer.status == 400 and "in_place" in answer.body["error"]
+    assert world.engine.calls == [] and world.controller.state is State.SERVING
+
+
+async def test_a_pause_whose_withdrawal_failed_is_still_a_pause() -> None:
+    world = await World().started()
+    world.discovery.fail = 1
+    answer = await world.controller.pause({})
+    assert answer.status == 503 and answer.body["state"] == "paused"
+    assert (await world.controller.pause({})).status == 200
+    assert not world.discovery.present
+
+
+async def test_a_pause_that_sglang_refused_leaves_the_worker_serving() -> None:
+    world = await World().started()
+    world.engine.fail = {"pause"}
+    answer = await world.controller.pause({})
+    assert answer.status == 500 and "pause failed in SGLang" in answer.body["error"]
+    await world.until(lambda: world.discovery.present)
+    assert world.controller.state is State.SERVING
+
+
+async def test_continue_of_a_drained_worker_never_puts_it_back_into_discovery() -> None:
+    world = await drained_world()
+    answer = await world.controller.continue_({})
+    assert answer.status == 200 and answer.body["state"] == "drained"
+    await world.registration.settled()
+    assert not world.discovery.present and world.gate.closed
+    assert world.registration.confirmed is Confirmed.NO
+
+
+async def test_pause_and_drain_exclude_each_other_while_sglang_is_slow() -> None:
+    world = await World().started()
+    world.engine.hold = asyncio.Event()
+    pause = asyncio.ensure_future(world.controller.pause({}))
+    await asyncio.sleep(0.01)
+    assert (await world.controller.drain()).status == 409
+    world.engine.hold.set()
+    assert (await pause).status == 200
+
+
+async def test_release_from_serving_withdraws_pauses_and_releases() -> None:
+    world = await World().started()
+    answer = await world.controller.release({"tags": ["weights", "kv_cache"]})
+    assert answer.status == 200 and answer.body["state"] == "paused"
+    assert world.engine.calls == [("pause", "in_place"), ("release", "kv_cache", "weights")]
+    for refused in (world.controller.drain(), world.controller.resume()):
+        assert (await refused).status == 409
+    assert (await world.controller.continue_({})).status == 409
+    assert (await world.controller.resume_memory({"tags": ["weights"]})).status == 200
+    assert not world.discovery.present
+    answer = await world.controller.resume_memory({})
+    assert answer.status == 200 and answer.body["state"] == "serving"
+    assert world.discovery.present and world.engine.calls[-1] == ("continue",)
+
+
+async def test_release_with_requests_in_flight_is_refused_with_their_count() -> None:
+    world = await World().started()
+    with world.gate.admit(), world.gate.admit():
+        answer = await world.controller.release({})
+    assert answer.status == 409 and answer.body["error"].startswith("2 requests")
+    assert world.discovery.present and world.engine.calls == []
+
+
+async def test_a_request_that_arrives_during_the_withdrawal_undoes_the_release() -> None:
+    world = await World().started()
+    world.discovery.hold = asyncio.Event()
+    release = asyncio.ensure_future(world.controller.release({}))
+    await asyncio.sleep(0.01)
+    ticket = world.gate.admit()
+    world.discovery.hold.set()
+    answer = await release
+    assert answer.status == 409 and answer.body["state"] == "serving"
+    await world.until(lambda: world.discovery.present)
+    assert ("continue",) in world.engine.calls
+    assert not any(call[0] == "release" for call in world.engine.calls)
+    ticket.release()
+
+
+async def test_a_release_that_sglang_refused_is_undone() -> None:
+    world = await World().started()
+    world.engine.fail = {"release"}
+    answer = await world.controller.release({})
+    assert answer.status == 500 and "release failed in SGLang" in answer.body["error"]
+    assert world.controller.state is State.SERVING and world.discovery.present
+
+
+async def test_release_in_drained_touches_neither_pause_nor_discovery() -> None:
+    world = await drained_world()
+    assert (await world.controller.release({})).status == 200
+    assert (await world.controller.resume()).status == 409
+    assert not world.controller.probe_may_use_engine
+    assert (await world.controller.resume_memory({})).status == 200
+    assert world.controller.state is State.DRAINED and not world.discovery.present
+    assert ("continue",) not in world.engine.calls
+    assert (await world.controller.resume()).status == 200
+
+
+async def test_an_unknown_memory_tag_is_named() -> None:
+    world = await World().started()
+    answer = await world.controller.release({"tags": ["weight"]})
+    assert answer.status == 400 and "weight" in answer.body["error"]
+
+
+# --- stop -----------------------------------------------------------------------------------------
+
+
+async def test_stopping_is_shown_before_the_gate_closes() -> None:
+    world = await World(grace_s=0.02).started()
+    await world.controller.stop_soon()
+    await world.until(lambda: world.core.life.complete)
+    assert world.publisher.acknowledged == [("stopping", False)]
+    assert world.gate.closed and not world.discovery.present
+
+
+async def test_stopping_refuses_everything_with_409() -> None:
+    world = await World().started()
+    await world.controller.stop_soon()
+    controller = world.controller
+    for call in (
+        controller.drain(),
+        controller.resume(),
+        controller.pause({}),
+        controller.continue_({}),
+        controller.release({}),
+        controller.resume_memory({}),
+    ):
+        answer = await call
+        assert answer.status == 409 and answer.body["state"] == "stopping"
+
+
+async def test_stop_from_paused_continues_the_engine() -> None:
+    world = await World().started()
+    await world.controller.pause({})
+    await world.controller.stop_soon()
+    assert world.engine.calls[-1] == ("continue",)
+    await world.until(lambda: world.core.life.complete)
+
+
+async def test_stop_supersedes_a_resume_that_waits_for_discovery() -> None:
+    world = await drained_world()
+    world.discovery.hold = asyncio.Event()
+    resume = asyncio.ensure_future(world.controller.resume())
+    await world.until(lambda: world.discovery.calls[-1] == "register")
+    stop = world.controller.stop_soon()
+    answer = await resume
+    assert answer.status == 409 and answer.body["state"] == "stopping"
+    world.discovery.hold.set()
+    await stop
+    assert not world.discovery.present
+
+
+async def test_stop_keeps_withdrawing_while_discovery_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sglang_worker.lifecycle.controller.WITHDRAW_RETRY_S", 0.005)
+    world = await World().started()
+    world.discovery.fail = 3
+    await world.controller.stop_soon()
+    assert world.discovery.calls.count("withdraw") == 4
+    assert not world.discovery.present
