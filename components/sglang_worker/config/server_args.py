@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sglang_worker.config import platform, sglang_flags
+from sglang_worker.config.model_rules import check_models
 from sglang_worker.config.strict_parser import one_line
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
 from sglang_worker.errors import ConfigError
@@ -22,7 +23,8 @@ DLLM_MAX_RUNNING_REQUESTS = 8
 
 
 def build_server_args(config: WorkerConfig) -> ServerArgs:
-    """Raises ConfigError when SGLang, or the CPU platform, refuses a combination of flags."""
+    """Raises ConfigError when the model, SGLang or the CPU platform refuses the flags."""
+    check_models(config)
     from sglang.srt.server_args import ServerArgs
 
     namespace = sglang_flags.parse_namespace(sglang_flags.build_parser(), config.engine.argv)
