@@ -90,6 +90,13 @@ class EngineControl:
             request_object("UpdateWeightsFromIPCReqInput", body), None
         )
 
+    async def update_weight_version(self, body: Mapping[str, Any]) -> Any:
+        """Aborts running requests only when the body asks for it."""
+        request = request_object("UpdateWeightVersionReqInput", body)
+        if request.abort_all_requests:
+            self._manager.abort_request(abort_all=True)
+        return await self._manager.update_weight_version(request)
+
     async def internal_states(self) -> list[dict[str, Any]]:
         """One dictionary per data-parallel rank, asked of the schedulers."""
         states: list[dict[str, Any]] = await self._manager.get_internal_state()
