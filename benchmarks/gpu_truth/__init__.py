@@ -1,0 +1,1 @@
+"""The runner report against the kernels that the device really ran (docs/runners.md)."""
