@@ -1,12 +1,11 @@
-"""Gates, decays and gated norms of the linear-attention layers. Imports only torch.
+"""Gates and decays of linear attention, gates of attention and expert outputs.
 
+Imports only torch.
 Shapes: ``T`` tokens, ``HK``/``HV`` key/value heads, ``K``/``V`` head sizes. Decays are natural
 logarithms in float32, as the delta rule takes them.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -114,26 +113,6 @@ def split_contiguous_projection(
     )
 
 
-def gated_rms_norm_forward(
-    self: Any,
-    x: torch.Tensor,
-    g: torch.Tensor,
-    residual: torch.Tensor | None = None,
-    prenorm: bool = False,
-    residual_in_fp32: bool = False,
-) -> torch.Tensor:
-    """Method of SGLang's FusedRMSNormGated: rms_norm(x) * weight * act(g) in float32."""
-    if residual is not None or prenorm:
-        raise ValueError("gated RMS norm with a residual is not supported on the CPU platform")
-    y = x.float()
-    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps)
-    if self.weight is not None:
-        y = y * self.weight.float()
-    gate = g.float()
-    gate = gate.sigmoid() if self.activation == "sigmoid" else F.silu(gate)
-    return (y * gate).to(x.dtype)
-
-
 def shared_expert_gate(
     hidden_states: torch.Tensor, gate_weight: torch.Tensor, shared_output: torch.Tensor
 ) -> torch.Tensor:
@@ -151,3 +130,19 @@ def add_gated_shared_expert(
     """In place: final_hidden_states += sigmoid(hidden . weight) * shared_output."""
     gate = (hidden_states.float() @ gate_weight.float()).sigmoid().unsqueeze(-1)
     final_hidden_states.copy_(gate * shared_output.float() + final_hidden_states.float())
+
+
+def sigmoid_gated(
+    attn_output: torch.Tensor, gate: torch.Tensor, inplace: bool = False, quant: bool = False
+) -> torch.Tensor:
+    """attn_output * sigmoid(gate); ``gate`` may be [T, heads, size] beside a flat output."""
+    if quant:
+        raise ValueError("quantized attention output does not run on the CPU reference platform")
+    flat = gate.reshape(attn_output.shape)
+    result = (attn_output.float() * flat.float().sigmoid()).to(attn_output.dtype)
+    return attn_output.copy_(result) if inplace else result
+
+
+def sigmoid_gated_rows(x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+    """x [T, D] * sigmoid(gate) [T, 1]."""
+    return (x.float() * gate.float().sigmoid()).to(x.dtype)

@@ -1,0 +1,78 @@
+"""Hugging Face transformers in a clean process: writes models and scores token sequences.
+
+SGLang patches transformers and torch; a reference that shared its process would prove nothing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.engine import models
+from tests.engine.host import Host, answer_all
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """Per position after the first: log-probability of the token that is there, and how much
+    more the most probable token would have had (0 when it is that token)."""
+
+    logprobs: list[float]
+    shortfalls: list[float]
+
+
+class TransformersHost(Host):
+    def __init__(self, log: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        super().__init__(context, _serve, (), log, start_timeout_s=120)
+
+    def write_model(self, name: str, folder: Path) -> None:
+        self.ask(("write", name, str(folder)))
+
+    def score(
+        self, folder: Path, sequences: list[list[int]], dtype: str = "float32"
+    ) -> list[Scores]:
+        raw = self.ask(("score", str(folder), sequences, dtype))
+        return [Scores(*one) for one in raw]
+
+
+def _serve(pipe: Any) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    loaded: dict[tuple[str, str], Any] = {}
+    pipe.send(("ok", None))
+
+    def handle(message: Any) -> Any:
+        assert "sglang" not in sys.modules
+        kind, *args = message
+        if kind == "write":
+            return models.write(args[0], Path(args[1]))
+        return _score(loaded, *args)
+
+    answer_all(pipe, handle)
+
+
+def _score(
+    loaded: dict[tuple[str, str], Any], folder: str, sequences: list[list[int]], dtype: str
+) -> list[tuple[list[float], list[float]]]:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    key = (folder, dtype)
+    if key not in loaded:
+        loaded.clear()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        loaded[key] = model.eval()
+    results = []
+    for sequence in sequences:
+        with torch.no_grad():
+            logits = loaded[key](torch.tensor([sequence]), use_cache=False).logits[0]
+        logprobs = logits.float().log_softmax(-1)[:-1]
+        actual = logprobs.gather(-1, torch.tensor(sequence[1:]).unsqueeze(-1)).squeeze(-1)
+        shortfall = logprobs.max(-1).values - actual
+        results.append((actual.tolist(), shortfall.tolist()))
+    return results
