@@ -47,6 +47,13 @@ class ServedEndpoint:
         self.address = address
         self.endpoint = runtime.endpoint(address.path)
         self.task: asyncio.Task[None] | None = None
+        # Dynamo's Client of this very endpoint, once `implicit_registration` has made it.
+        self.client: Any = None
+
+    @property
+    def listed(self) -> bool:
+        """Whether discovery, as a client of this endpoint sees it, has this instance."""
+        return self.client is not None and self.worker_id in self.client.instance_ids()
 
     @property
     def worker_id(self) -> int:
@@ -77,11 +84,11 @@ class ServedEndpoint:
 
         Raises what serving raised, or asyncio.TimeoutError.
         """
-        client = await self.endpoint.client()
-        await asyncio.wait_for(self._until_in(client), REGISTRATION_TIMEOUT_S)
+        self.client = await self.endpoint.client()
+        await asyncio.wait_for(self._until_listed(), REGISTRATION_TIMEOUT_S)
 
-    async def _until_in(self, client: Any) -> None:
-        while self.worker_id not in client.instance_ids():
+    async def _until_listed(self) -> None:
+        while not self.listed:
             if self.task is not None and self.task.done():
                 self.task.result()
                 raise ConnectionError(f"serving {self.address.path} ended at once")
