@@ -66,3 +66,12 @@ class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
 
     def get_compile_backend(self, mode: str | None = None) -> str:
         return "eager"
+
+    def get_torch_profiler_activity_str(self) -> str:
+        # SGLang's profiler asks every out-of-tree platform; without an answer the scheduler dies.
+        return "CPU"
+
+    def get_torch_profiler_activity(self) -> Any:
+        from torch.profiler import ProfilerActivity
+
+        return ProfilerActivity.CPU
