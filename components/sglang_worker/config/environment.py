@@ -56,6 +56,7 @@ def variables(config: WorkerConfig, environ: Mapping[str, str]) -> dict[str, str
     """The variables that `apply` sets, as a pure function of configuration and environment."""
     wanted = dict(config.environment)
     wanted["DYN_RESPONSE_PLANE"] = config.runtime.response_plane
+    # SGLang's processes read their level here; its own default (3) is chattier than Dynamo's.
     wanted["SGLANG_TRACE_LEVEL"] = str(config.trace_level)
     if config.system.port is None:
         wanted["DYN_SYSTEM_PORT"] = "-1"
@@ -68,6 +69,12 @@ def variables(config: WorkerConfig, environ: Mapping[str, str]) -> dict[str, str
     if COREDUMP_WAIT not in environ and not _triggers_coredumps(config, environ):
         # Without coredumps SGLang would still sleep a minute before it reports a dead child.
         wanted[COREDUMP_WAIT] = "0"
+    if "PYTHONHASHSEED" not in environ:
+        # Hashes of prompts must agree between the processes of all workers.
+        wanted["PYTHONHASHSEED"] = "0"
+    if (config.engine.explicit.get("node_rank") or 0) >= 1:
+        # The worker itself waits on later nodes; SGLang must not block in its constructor.
+        wanted["SGLANG_BLOCK_NONZERO_RANK_CHILDREN"] = "0"
     return wanted
 
 

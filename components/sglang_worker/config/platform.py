@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +37,6 @@ def refusals(environ: Mapping[str, str], explicit: Mapping[str, Any]) -> list[st
     """What the platform cannot run, by name; empty elsewhere."""
     if not is_active(environ):
         return []
-    try:
-        module = importlib.import_module("sglang_worker.reference_platform.refusals")
-    except ModuleNotFoundError:
-        return []
-    return list(module.refusals(explicit))
+    from sglang_worker.reference_platform.refusals import refusals as refused
+
+    return refused(explicit)

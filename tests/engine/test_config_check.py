@@ -1,0 +1,40 @@
+"""``--check`` against SGLang's real classes: no engine, but all of its imports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sglang_worker.config.check import run_check
+
+QWEN = {"architectures": ["Qwen3NextForCausalLM"], "linear_num_value_heads": 4}
+
+
+def static(*flags: str, **variables: str) -> tuple[dict[str, Any], int]:
+    return run_check(["--model-path", "org/model", *flags], variables, "static")
+
+
+def test_routes_resolve_against_sglangs_classes() -> None:
+    plan, code = static("--engine-route", "pause=pause_generation:tm", DYN_SYSTEM_PORT="0")
+    assert code == 0
+    assert plan["system"]["routes"] == [
+        {"path": "/engine/pause", "method": "TokenizerManager.pause_generation", "async": True}
+    ]
+
+
+def test_a_route_to_nothing_is_an_error_that_names_it() -> None:
+    plan, code = static("--engine-route", "x=no_such_method")
+    assert code == 2 and plan["ok"] is False
+    assert "x=no_such_method" in plan["errors"][0]
+
+
+def test_the_model_level_reads_config_and_checks_loader_hooks_by_class(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    argv = ["--model-path", str(tmp_path), "--speculative-algorithm", "NEXTN"]
+    plan, code = run_check(argv, {}, "model")
+    assert code == 0, plan["errors"]
+    assert plan["model_files"]["target"]["family"] == "gdn"
+    parity = plan["loader_hook_parity"]
+    assert parity["checked"] is True
+    assert parity["drafts"] == ["Qwen3NextForCausalLMMTP"]
