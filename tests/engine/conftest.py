@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-
 from sglang_worker.reference_platform.defaults import process_environment
+
 from tests.engine.engine_host import EngineHost
 from tests.engine.transformers_host import TransformersHost
 
@@ -36,7 +36,7 @@ def transformers_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tran
 def numerics_model(
     transformers_host: TransformersHost, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """``numerics_model("qwen3_next")``: the folder of a small random model (tests.engine.models)."""
+    """``numerics_model("qwen3_next")``: folder of a small random model (tests.engine.models)."""
     root = tmp_path_factory.mktemp("models")
 
     def folder_of(name: str) -> Path:

@@ -41,7 +41,6 @@ class EngineHost(Host):
 
 def _serve(pipe: Any, server_args: dict[str, Any]) -> None:
     from sglang.srt.entrypoints.engine import Engine
-
     from sglang_worker.reference_platform import defaults
     from sglang_worker.reference_platform.start import engine_processes
 

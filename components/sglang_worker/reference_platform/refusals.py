@@ -23,7 +23,7 @@ def _one_of(*values: Any) -> Accepts:
 
 
 def _off(value: Any) -> bool:
-    return value in (None, False, 0, 1)
+    return value is None or value is False
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -108,9 +108,11 @@ LIMITS: tuple[Limit, ...] = (
             "enable_deterministic_inference",
             "speculative_use_rejection_sampling",
             "enable_multi_layer_eagle",
-            "dcp_size",
-            "attn_cp_size",
         )
+    ),
+    *(
+        Limit(field, _one_of(None, 1), "it needs kernels that have no CPU form; leave it at 1")
+        for field in ("dcp_size", "attn_cp_size")
     ),
     Limit(
         "speculative_algorithm",
