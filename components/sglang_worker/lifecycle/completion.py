@@ -56,11 +56,27 @@ class CompletionCheck:
         # A resume may have opened the gate while the sources answered.
         return reason if self._gate.view() == view else Reason.DYNAMO_INFLIGHT
 
+    async def wait_streams(self, timeout_s: float) -> bool:
+        """Wait for the response streams alone, whatever SGLang and the gate still count: for
+        requests that were failed while the engine does not answer. False: not in time."""
+        try:
+            await asyncio.wait_for(self._until_clean(self._read_streams, _ignore), timeout_s)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
     async def wait(self, on_reason: Callable[[Reason], None]) -> None:
         """Return after three clean readings in a row; report every other reading."""
+        await self._until_clean(self.read, on_reason)
+
+    async def _until_clean(
+        self,
+        read: Callable[[], Awaitable[Reason | None]],
+        on_reason: Callable[[Reason], None],
+    ) -> None:
         clean = 0
         while True:
-            reason = await self.read()
+            reason = await read()
             if reason is None:
                 clean += 1
                 if clean == CLEAN_READINGS:
@@ -72,13 +88,29 @@ class CompletionCheck:
 
     async def _ask_sources(self) -> Reason | None:
         sglang_busy = self._probes.sglang_requests() > 0
-        if self._probes.unsent_bytes():
-            return Reason.DYNAMO_INFLIGHT
-        if self._probes.runtime_metrics is not None and busy(await self._probes.runtime_metrics()):
+        if await self._streams_busy():
             return Reason.DYNAMO_INFLIGHT
         return Reason.SGLANG_INFLIGHT if sglang_busy else None
+
+    async def _streams_busy(self) -> bool:
+        if self._probes.unsent_bytes():
+            return True
+        metrics = self._probes.runtime_metrics
+        return metrics is not None and busy(await metrics()) > 0
+
+    async def _read_streams(self) -> Reason | None:
+        try:
+            return Reason.DYNAMO_INFLIGHT if await self._streams_busy() else None
+        except Exception as error:
+            # As in `read`: unknown is not finished.
+            self._report_once(f"{type(error).__name__}: {error}")
+            return Reason.CHECK_UNAVAILABLE
 
     def _report_once(self, problem: str) -> None:
         if problem != self._unavailable:
             logger.warning("completion cannot be checked: %s", problem)
         self._unavailable = problem
+
+
+def _ignore(reason: Reason) -> None:
+    """For waits that nobody watches."""

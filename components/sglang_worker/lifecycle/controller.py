@@ -24,6 +24,7 @@ from sglang_worker.lifecycle.states import Answer, Ask, Effect, State, Status
 logger = logging.getLogger(__name__)
 
 WITHDRAW_RETRY_S = 0.5
+CONTINUE_PATIENCE_S = 3.0
 
 
 class LifecycleController:
@@ -125,19 +126,23 @@ class LifecycleController:
         self.core.publisher.publish(self.core.status())
         return written
 
-    def stop_soon(self) -> asyncio.Task[None]:
-        """Enter ``stopping`` now; see `stop`."""
+    def stop_soon(self, *, engine_alive: bool = True) -> asyncio.Task[None]:
+        """Enter ``stopping`` now; the task ends when discovery has confirmed the withdrawal and
+        the deadline of the grace that is left is set."""
         step = self.core.ask(Ask.STOP)
-        return self.core.spawn(self._stop(step.effects))
+        effects = frozenset(step.effects)
+        if not engine_alive:
+            effects -= {Effect.CONTINUE_ENGINE}
+        return self.core.spawn(self._stop(effects))
 
-    async def _stop(self, effects: tuple[Effect, ...]) -> None:
-        """Show ``stopping`` before the gate may close, continue a paused engine, withdraw (again
-        and again while discovery fails), and set the deadline of the grace that is left."""
+    async def _stop(self, effects: frozenset[Effect]) -> None:
+        """Show ``stopping`` before the gate may close, continue a paused engine, and withdraw,
+        again and again while discovery fails."""
         await self.core.publisher.publish_acknowledged(self.core.status())
-        continued = None
         if Effect.CONTINUE_ENGINE in effects:
             continued = self.core.spawn(self._operations.continue_for_stop())
-            await asyncio.wait({continued}, timeout=5.0)
+            # A pause that hangs holds the engine's lock; the shutdown must not hang with it.
+            await asyncio.wait({continued}, timeout=CONTINUE_PATIENCE_S)
         if Effect.CLOSE_GATE in effects:
             self.core.close_gate()
         if Effect.WITHDRAW in effects:

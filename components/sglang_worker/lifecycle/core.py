@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# A gate that is closed by hand before its deadline is noticed within this time.
+CLOSED_POLL_S = 0.05
+
 
 class CoreSettings(msgspec.Struct, frozen=True):
     """``discovery_timeout_s`` bounds how long a call waits for discovery, never the write itself:
@@ -164,15 +167,24 @@ class LifecycleCore:
             self._watcher = self.spawn(self._watch(self.life.epoch))
 
     async def _watch(self, epoch: int) -> None:
-        await self._gate_closed()
+        await self.until_closed()
         await self._completion.wait(lambda reason: self._report_waiting(epoch, reason))
         # No await since the last reading: the gate cannot have been opened in between.
         self.report(Outcome.COMPLETE, epoch)
 
-    async def _gate_closed(self) -> None:
-        while not self.gate.closed:
-            left_s = (self.life.closes_at_s or 0.0) - self.clock()
-            await asyncio.sleep(max(left_s, 0.001))
+    async def until_closed(self) -> None:
+        """Return once admission is closed, by its deadline or by hand."""
+        while True:
+            if self.gate.closed:
+                return
+            await asyncio.sleep(min(max(self.gate.closes_in_s, 0.001), CLOSED_POLL_S))
+
+    async def until_complete(self, timeout_s: float) -> bool:
+        """While stopping: wait until nothing is left. False: not in time."""
+        watcher = self._watcher
+        if watcher is not None:
+            await asyncio.wait({watcher}, timeout=timeout_s)
+        return self.life.complete
 
     def _report_waiting(self, epoch: int, reason: Reason) -> None:
         self.report(Outcome.WAITING, epoch, reason=reason)

@@ -111,6 +111,12 @@ class AdmissionGate:
         with self._lock:
             return self._deadline_s is not None
 
+    @property
+    def closes_in_s(self) -> float:
+        """Seconds until the deadline; infinite without one, 0 or less when it has passed."""
+        with self._lock:
+            return float("inf") if self._deadline_s is None else self._deadline_s - self._clock()
+
     def _is_closed(self) -> bool:
         # The deadline latches: once anyone has seen it pass, only open() admits again.
         if not self._closed and self._deadline_s is not None:
