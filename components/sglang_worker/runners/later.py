@@ -46,7 +46,17 @@ def compare(
             continue
         for report in reports:
             changes.extend(_changed(report, startup))
+        changes.extend(_vanished(reports, startup))
     return tuple(changes)
+
+
+def _vanished(now: Sequence[RunnerReport], startup: Mapping[int, RankRecord]) -> Iterable[Change]:
+    """Runners that a rank reported at startup and does not mention any more."""
+    for rank in sorted({rank for report in now for rank in report.ranks} & startup.keys()):
+        mentioned = {report.runner for report in now if rank in report.ranks}
+        for record in startup[rank].runners:
+            if record.report.runner not in mentioned:
+                yield Change(record.report.runner, rank, "runner", record.report.model, None)
 
 
 def _changed(now: RunnerReport, startup: Mapping[int, RankRecord]) -> Iterable[Change]:
@@ -76,7 +86,7 @@ class RunnerWatch:
         self._records = records
         self._reports = tuple(reports)
         self._strict = strict
-        self._changes: dict[Change, None] = {}
+        self._changes: tuple[Change, ...] = ()
 
     @property
     def reports(self) -> tuple[RunnerReport, ...]:
@@ -88,16 +98,16 @@ class RunnerWatch:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        return tuple(self._changes)
+        return self._changes
 
     def note(self, internal_states: Iterable[Mapping[str, Any]]) -> tuple[Change, ...]:
         """Takes a later read into account; returns the changes that are new."""
         found = compare(self._records, internal_states)
         new = tuple(change for change in found if change not in self._changes)
         for change in new:
-            self._changes[change] = None
             logger.error("the runner report no longer holds: %s", change.sentence)
         if new:
+            self._changes += new
             self._reports = tuple(self._marked(report) for report in self._reports)
         return new
 

@@ -15,6 +15,7 @@ from sglang_worker.runners import compat
 from sglang_worker.runners.folder import ReportFolder
 from sglang_worker.runners.hooks import RunnerHooks, install
 from sglang_worker.runners.records import RankIdentity
+from sglang_worker.system import scheduler_guard
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ def run_scheduler_process(
             raise
         logger.warning("%s (allowed by --no-runner-report-strict)", error)
 
+    scheduler_guard.install(world_size=server_args.tp_size * server_args.pp_size)
     from sglang.srt.managers.scheduler import run_scheduler_process as run_scheduler
 
     run_scheduler(
