@@ -7,6 +7,7 @@ each starts in seconds and leaves nothing behind in the test process.
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ def _serve(pipe: Any, server_args: dict[str, Any]) -> None:
         answer_all(pipe, lambda message: _handle(engine, message))
     finally:
         engine.shutdown()
+        # SGLang's threads and its event loop would hold an ordinary exit up for seconds.
+        os._exit(0)
 
 
 def _handle(engine: Any, message: Any) -> Any:
