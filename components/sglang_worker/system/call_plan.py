@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import types
 import typing
@@ -52,6 +53,10 @@ class CallPlan:
         return {self.request_parameter: self.request.build(body), **nothing}
 
 
+# Methods that hand their keywords on to a request of SGLang's: those are its fields.
+KEYWORDS_OF = {"start_profile": ("sglang.srt.managers.io_struct", "ProfileReq", ("req_type",))}
+
+
 def plan_call(function: Callable[..., Any], owner: type, text: str, *, typed: bool) -> CallPlan:
     """Read ``function``, a method of ``owner``, for the descriptor ``text``.
 
@@ -75,6 +80,8 @@ def plan_call(function: Callable[..., Any], owner: type, text: str, *, typed: bo
         else:
             required = parameter.default is inspect.Parameter.empty
             keywords[parameter.name] = RecordField(annotation, required)
+    if accepts_more and (known := _known_keywords(function.__name__)) is not None:
+        keywords, accepts_more = {**known, **keywords}, False
     if not records:
         return CallPlan(keywords, accepts_more=accepts_more, http_parameters=tuple(http_parameters))
     if len(records) > 1:
@@ -88,6 +95,17 @@ def plan_call(function: Callable[..., Any], owner: type, text: str, *, typed: bo
         request=TypedRequest(record),
         http_parameters=tuple(http_parameters),
     )
+
+
+def _known_keywords(method: str) -> dict[str, RecordField] | None:
+    if method not in KEYWORDS_OF:
+        return None
+    module, name, set_by_method = KEYWORDS_OF[method]
+    record = getattr(importlib.import_module(module), name, None)
+    if record is None:
+        return None
+    fields = TypedRequest(record).fields
+    return {field: how for field, how in fields.items() if field not in set_by_method}
 
 
 def _parameters(function: Callable[..., Any], owner: type, text: str) -> list[inspect.Parameter]:

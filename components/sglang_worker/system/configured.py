@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sglang_worker.redaction import redact
+from sglang_worker.system.argument_checks import EngineFacts, check_arguments
 from sglang_worker.system.binding import (
     UNPICKLING_METHODS,
     WEIGHT_METHODS,
@@ -41,23 +42,28 @@ def configured_routes(
     bridge: SyncBridge,
     lifecycle: LifecyclePort,
     limits: BodyLimits,
+    facts: EngineFacts,
 ) -> list[Route]:
     """One route per descriptor; ``server_info`` is built in and left out here."""
     return [
-        _route(method, bridge, lifecycle, limits)
+        _route(method, bridge, lifecycle, limits, facts)
         for method in bound
         if method.resolved.descriptor.path != SERVER_INFO_PATH
     ]
 
 
 def _route(
-    bound: BoundMethod, bridge: SyncBridge, lifecycle: LifecyclePort, limits: BodyLimits
+    bound: BoundMethod,
+    bridge: SyncBridge,
+    lifecycle: LifecyclePort,
+    limits: BodyLimits,
+    facts: EngineFacts,
 ) -> Route:
     resolved = bound.resolved
     method = resolved.descriptor.method
     role = resolved.role
     handler = (
-        _plain_handler(bound, bridge)
+        _plain_handler(bound, bridge, facts)
         if role is None
         else _lifecycle_handler(bound, role, lifecycle)
     )
@@ -75,8 +81,11 @@ def _route(
     )
 
 
-def _plain_handler(bound: BoundMethod, bridge: SyncBridge) -> Handler:
+def _plain_handler(bound: BoundMethod, bridge: SyncBridge, facts: EngineFacts) -> Handler:
+    resolved = bound.resolved
+
     async def handle(call: Call) -> Reply:
+        check_arguments(resolved.descriptor.method, resolved.plan.checked(call.body), facts)
         result = await bound.invoke(call.body, bridge)
         # Whatever the alias: results can hold server arguments, and those hold secrets.
         return Reply(200, redact(envelope(result)))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sglang_worker.system.argument_checks import EngineFacts, check_arguments
 from sglang_worker.system.binding import LifecycleRole
 from sglang_worker.system.configured import BodyLimits, access_of, carry_out
 from sglang_worker.system.conversion import RecordField
@@ -15,6 +16,7 @@ from sglang_worker.system.envelope import envelope
 from sglang_worker.system.faults import RouteFault
 from sglang_worker.system.json_schema import object_schema
 from sglang_worker.system.lifecycle_port import LifecyclePort
+from sglang_worker.system.profiling import SingleProfile
 from sglang_worker.system.routes import Call, Handler, Reply, Route
 from sglang_worker.system.state import RouteSpec
 from sglang_worker.system.typed_request import TypedRequest, checked_arguments
@@ -138,11 +140,22 @@ def control_routes(
     guard: Guard,
     request_class: Callable[[str], type],
     limits: BodyLimits,
+    facts: EngineFacts,
 ) -> list[Route]:
-    """All fixed control routes. ``request_class`` finds SGLang's request classes by name."""
+    """All fixed control routes. ``request_class`` finds SGLang's request classes by name;
+    ``facts`` are those of the running engine."""
     one_at_a_time = asyncio.Lock()
+    profiling = SingleProfile(calls)
     routes = [
-        _operation_route(operation, calls, guard, request_class, limits, one_at_a_time)
+        _operation_route(
+            operation,
+            getattr(profiling if hasattr(profiling, operation.name) else calls, operation.name),
+            guard,
+            _fields(operation.request, operation.hidden, request_class),
+            limits,
+            facts,
+            one_at_a_time,
+        )
         for operation in OPERATIONS
     ]
     return routes + [
@@ -153,17 +166,16 @@ def control_routes(
 
 def _operation_route(
     operation: Operation,
-    calls: EngineCalls,
+    method: Callable[..., Any],
     guard: Guard,
-    request_class: Callable[[str], type],
+    fields: Mapping[str, RecordField],
     limits: BodyLimits,
+    facts: EngineFacts,
     one_at_a_time: asyncio.Lock,
 ) -> Route:
-    fields = _fields(operation.request, operation.hidden, request_class)
-    method = getattr(calls, operation.name)
-
     async def handle(call: Call) -> Reply:
         body = {**dict(operation.defaults), **checked_arguments(call.body, fields, "field")}
+        check_arguments(operation.name, body, facts)
         async with one_at_a_time:
             if (refusal := guard(operation.name)) is not None:
                 raise RouteFault(409, refusal)
@@ -175,6 +187,8 @@ def _operation_route(
 async def _run(operation: Operation, method: Callable[..., Any], body: dict[str, Any]) -> Reply:
     try:
         result = await (method() if operation.request is None else method(body))
+    except RouteFault:
+        raise
     except ValueError as error:
         raise RouteFault(400, str(error)) from error
     except Exception as error:

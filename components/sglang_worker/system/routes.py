@@ -68,6 +68,10 @@ class RouteTable:
             self._routes[route.spec.path] = route
         self.description = description or Description()
 
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        return tuple(self._routes.values())
+
     def catalog(self) -> Catalog:
         specs = tuple(route.spec for route in self._routes.values())
         return Catalog(

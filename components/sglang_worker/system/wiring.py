@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sglang_worker.config.worker_config import SystemSettings
+from sglang_worker.system.argument_checks import EngineFacts
 from sglang_worker.system.binding import bind
 from sglang_worker.system.bridge import SyncBridge
 from sglang_worker.system.builtin import lifecycle_routes, server_info_route
@@ -25,6 +26,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     engine: Any
     tokenizer_manager: Any
     calls: EngineCalls
+    facts: EngineFacts
     runners: Callable[[], list[dict[str, Any]]] = list
 
 
@@ -74,9 +76,22 @@ async def _engine_routes(
     await info.prime()
     return [
         server_info_route(info),
-        *control_routes(engine.calls, lifecycle, guard, request_class, limits),
-        *configured_routes(bound, bridge, lifecycle, limits),
+        *control_routes(engine.calls, lifecycle, guard, request_class, limits, engine.facts),
+        *configured_routes(bound, bridge, lifecycle, limits, engine.facts),
     ]
+
+
+def engine_facts(server_args: Any) -> EngineFacts:
+    """Read from SGLang's effective server arguments."""
+    from sglang.srt.configs import load_config
+
+    formats = getattr(load_config, "LoadFormat", None)
+    return EngineFacts(
+        device=str(server_args.device),
+        tp_size=int(server_args.tp_size),
+        disk_formats=tuple(one.value for one in formats or ()),
+        weight_loaders=tuple(getattr(server_args, "custom_weight_loader", None) or ()),
+    )
 
 
 def request_class(name: str) -> type:
