@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +40,18 @@ def test_the_model_level_reads_config_and_checks_loader_hooks_by_class(tmp_path:
     parity = plan["loader_hook_parity"]
     assert parity["checked"] is True
     assert parity["drafts"] == ["Qwen3NextForCausalLMMTP"]
+
+
+def test_the_program_prints_one_json_document() -> None:
+    flags = ["--model-path", "org/model", "--engine-route", "flush_cache", "--check"]
+    result = subprocess.run(
+        [sys.executable, "-m", "dynamo.sglang", *flags],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
+    assert plan["worker_type"] == "aggregated"
+    assert plan["system"]["routes"][0]["method"] == "Engine.flush_cache"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from sglang_worker.config.own_flags import CHECK_LEVELS
-from sglang_worker.errors import WorkerError
+from sglang_worker.errors import ConfigError
 
 
 def handle_early(
@@ -68,6 +68,6 @@ def _check(
     return code
 
 
-def error_line(error: WorkerError | str) -> str:
+def error_line(error: ConfigError | str) -> str:
     """How every refusal looks on standard error: one line."""
-    return f"sglang-worker: {' '.join(str(error).split())}"
+    return f"configuration error: {' '.join(str(error).split())}"
