@@ -71,6 +71,8 @@ KDA_LAYERS: Final = 3
 KDA: Final[dict[str, Any]] = _COMMON | {
     "architectures": ["KimiLinearForCausalLM"],
     "model_type": "kimi_linear",
+    # SGLang builds the output norm of a KDA layer with 1e-5 whatever the checkpoint says.
+    "rms_norm_eps": 1e-5,
     "num_hidden_layers": KDA_LAYERS,
     "num_key_value_heads": 4,
     "kv_lora_rank": 32,
