@@ -55,7 +55,7 @@ class LifecycleCore:
         self.publisher = publisher
         self.clock = clock
         self.life = Lifecycle(grace_s=settings.grace_s, can_drain=settings.can_drain)
-        self._completion = completion
+        self.completion = completion
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -160,15 +160,15 @@ class LifecycleCore:
         """Set the deadline of the confirmed withdrawal and watch for completion after it."""
         if (closes_at_s := self.life.closes_at_s) is not None:
             self.gate.close_at(closes_at_s)
-            self.watch_completion()
+            self.watchcompletion()
 
-    def watch_completion(self) -> None:
+    def watchcompletion(self) -> None:
         if self._watcher is None or self._watcher.done():
             self._watcher = self.spawn(self._watch(self.life.epoch))
 
     async def _watch(self, epoch: int) -> None:
         await self.until_closed()
-        await self._completion.wait(lambda reason: self._report_waiting(epoch, reason))
+        await self.completion.wait(lambda reason: self._report_waiting(epoch, reason))
         # No await since the last reading: the gate cannot have been opened in between.
         self.report(Outcome.COMPLETE, epoch)
 
