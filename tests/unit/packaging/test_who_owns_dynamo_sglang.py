@@ -66,6 +66,14 @@ def test_other_parts_of_dynamo_are_untouched(installed: Environment) -> None:
         assert installed.origin(module).startswith(str(installed.site_packages))
 
 
+def test_the_module_and_the_console_script_run_the_operators_client(
+    installed: Environment,
+) -> None:
+    assert "drain" in installed.run("-m", "dynamo.sglang", "ctl", "--help")
+    script = installed.folder / "bin" / "sglang-worker"
+    assert "drain" in installed.run(str(script), "ctl", "--help")
+
+
 def test_sglang_finds_the_platform_entry_point(installed: Environment) -> None:
     script = (
         "from importlib.metadata import entry_points\n"
