@@ -16,6 +16,7 @@ from sglang_worker.lifecycle.engine_operations import (
     InvalidPause,
     requested_mode,
 )
+from sglang_worker.lifecycle.machine import STOPPING
 from sglang_worker.lifecycle.memory import InvalidTags, requested_tags
 from sglang_worker.lifecycle.ports import EngineControl
 from sglang_worker.lifecycle.registration import Confirmed, Written
@@ -53,6 +54,11 @@ class LifecycleController:
     @property
     def probe_may_use_engine(self) -> bool:
         return self._operations.probe_may_use_engine
+
+    def guard(self, operation: str) -> str | None:
+        """Why another engine call (weights, cache, profile) is not allowed now, in one sentence;
+        None when it is. Its type is `system.control.Guard`."""
+        return STOPPING if self.core.life.state is State.STOPPING else None
 
     # --- drain and resume -------------------------------------------------------------------------
 

@@ -160,9 +160,9 @@ class LifecycleCore:
         """Set the deadline of the confirmed withdrawal and watch for completion after it."""
         if (closes_at_s := self.life.closes_at_s) is not None:
             self.gate.close_at(closes_at_s)
-            self.watchcompletion()
+            self.watch_completion()
 
-    def watchcompletion(self) -> None:
+    def watch_completion(self) -> None:
         if self._watcher is None or self._watcher.done():
             self._watcher = self.spawn(self._watch(self.life.epoch))
 
