@@ -55,9 +55,10 @@ _ALSO_SECRET = frozenset({"hf_token", "auth_token", "access_token", "bearer_toke
 _COMMAND_NAMES = frozenset({"launch_command", "command", "cmdline", "argv"})
 _URL_PASSWORD = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/\s@:]*:[^/\s@]+@")
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]+")
-# `name='value'`, as Python shows records and calls.
+# `name='value'` and `'name': 'value'`, as Python shows records, calls and dictionaries.
 _NAMED_IN_TEXT = re.compile(
-    r"""(?P<flag>\b[A-Za-z_]\w*)(?P<gap>=)(?P<value>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")"""
+    r"""(?P<flag>['"]?\b[A-Za-z_]\w*['"]?)(?P<gap>\s*[=:]\s*)"""
+    r"""(?P<value>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")"""
 )
 # `--flag value` and `--flag=value` inside a text, the value plain or in quotes.
 _FLAG_IN_TEXT = re.compile(
@@ -148,7 +149,7 @@ def _redact_command_text(text: str) -> str:
 
 
 def _hide_flag(match: re.Match[str]) -> str:
-    if not is_secret_name(match["flag"]):
+    if not is_secret_name(match["flag"].strip("'\"")):
         return match[0]
     return f"{match['flag']}{match['gap']}{REDACTED}"
 
@@ -182,16 +183,30 @@ def _secret_texts(value: Any) -> list[str]:
     return []
 
 
-class SecretFilter(logging.Filter):
-    """Keeps secrets out of a handler's records; SGLang logs its whole ServerArgs at start."""
+def secret_values(values: Mapping[str, Any]) -> frozenset[str]:
+    """The secrets in ``values`` that are long enough to be looked for in any text."""
+    return frozenset(text for text in _secret_texts(values) if len(text) >= MIN_SECRET_LENGTH)
 
-    def __init__(self, known_secrets: Set[str] = frozenset()) -> None:
-        super().__init__()
-        self._secrets = frozenset(s for s in known_secrets if len(s) >= MIN_SECRET_LENGTH)
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        cleaned = redact_text(text, self._secrets)
-        if cleaned != text:
-            record.msg, record.args = cleaned, None
-        return True
+def hide_in_logs(known_secrets: Set[str]) -> None:
+    """From now on no log record of this process holds one of these secrets.
+
+    SGLang logs its whole configuration when it starts, and replaces all handlers: so the records
+    themselves are cleaned, not what a handler writes.
+    """
+    secrets = frozenset(text for text in known_secrets if len(text) >= MIN_SECRET_LENGTH)
+    if not secrets:
+        return
+    make_record = logging.getLogRecordFactory()
+
+    def make_clean_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make_record(*args, **kwargs)
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError, KeyError):
+            return record  # arguments that do not fit the message: logging reports that itself
+        if any(secret in text for secret in secrets):
+            record.msg, record.args = redact_text(text, secrets), None
+        return record
+
+    logging.setLogRecordFactory(make_clean_record)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sglang_worker.redaction import (
     REDACTED,
-    SecretFilter,
+    hide_in_logs,
     is_secret_name,
     redact,
     redact_arguments,
     redact_command,
     redact_text,
+    secret_values,
 )
 
 SECRET = "s3cret-value-42"
@@ -126,13 +128,32 @@ def test_bearer_tokens_and_url_passwords_leave_texts() -> None:
     assert SECRET not in text and "redis://" in text
 
 
-def test_the_log_filter_hides_what_sglang_logs() -> None:
-    record = logging.LogRecord("x", 20, "f", 1, "server_args=%s", (f"S(api_key='{SECRET}')",), None)
-    assert SecretFilter().filter(record)
-    assert SECRET not in record.getMessage()
-    other = logging.LogRecord("x", 20, "f", 1, f"got {SECRET}", (), None)
-    SecretFilter({SECRET}).filter(other)
-    assert other.getMessage() == f"got {REDACTED}"
+@pytest.fixture
+def record_factory() -> Iterator[None]:
+    before = logging.getLogRecordFactory()
+    yield
+    logging.setLogRecordFactory(before)
+
+
+@pytest.mark.usefixtures("record_factory")
+def test_no_log_record_holds_a_known_secret(caplog: pytest.LogCaptureFixture) -> None:
+    hide_in_logs(secret_values({"api_key": SECRET, "admin_api_key": None, "tp": 2}))
+    logger = logging.getLogger("test.secrets")
+    logger.warning("server_args=%s", {"api_key": SECRET, "tp": 2})
+    logger.warning("nothing to hide: %d", 7)
+    assert SECRET not in caplog.text and REDACTED in caplog.text
+    assert "nothing to hide: 7" in caplog.text
+
+
+def test_without_secrets_logging_stays_as_it_is() -> None:
+    before = logging.getLogRecordFactory()
+    hide_in_logs(secret_values({"model_path": "org/model", "api_key": "x"}))
+    assert logging.getLogRecordFactory() is before
+
+
+def test_dictionaries_in_texts_are_redacted() -> None:
+    text = redact_text(str({"api_key": SECRET, "tp": 2, "name": "a"}))
+    assert SECRET not in text and "'tp': 2" in text and "'name': 'a'" in text
 
 
 json_values = st.recursive(
