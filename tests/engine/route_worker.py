@@ -1,7 +1,7 @@
 """A worker around the real SGLang engine and the real lifecycle, without the Dynamo runtime.
 
-Run as a process: ``python -m tests.engine.route_worker <model path> [worker flags …]``. It prints one
-JSON line with the port when it serves. Discovery is a counter in memory; POST
+Run as a process: ``python -m tests.engine.route_worker <model path> [worker flags …]``. It prints
+one JSON line with the port when it serves. Discovery is a counter in memory; POST
 ``/engine/test/…`` routes exist for the tests: ``streams`` runs generations, ``discovery`` counts.
 """
 
@@ -18,7 +18,7 @@ from sglang_worker.config.parse import parse_worker_config
 from sglang_worker.config.platform import is_active
 from sglang_worker.config.server_args import build_server_args
 from sglang_worker.engine.control import EngineControl
-from sglang_worker.engine.launch import PLAIN_SCHEDULER_ENTRY, WorkerEngine, start_engine
+from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.lifecycle.completion import CompletionCheck, CompletionProbes
 from sglang_worker.lifecycle.controller import LifecycleController
 from sglang_worker.lifecycle.core import CoreSettings, LifecycleCore
@@ -28,7 +28,7 @@ from sglang_worker.system.listener import SystemListener
 from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.routes import Call, Reply, Route, RouteTable
 from sglang_worker.system.state import Phase, RouteSpec
-from sglang_worker.system.wiring import EngineParts, build_route_table
+from sglang_worker.system.wiring import EngineParts, build_route_table, engine_facts
 
 
 class CountingDiscovery:
@@ -99,6 +99,7 @@ async def serve(config: Any, listener: SystemListener, engine: WorkerEngine) -> 
             engine=engine.engine,
             tokenizer_manager=engine.tokenizer_manager,
             calls=EngineControl(engine.tokenizer_manager),
+            facts=engine_facts(engine.server_args),
             runners=lambda: [{"runner": "target"}],
         ),
         drainable=True,
@@ -135,7 +136,6 @@ def main(argv: list[str]) -> None:
     engine = start_engine(
         config,
         build_server_args(config),
-        PLAIN_SCHEDULER_ENTRY,
         prefer_fork=is_active(os.environ),
     )
     try:
