@@ -27,6 +27,31 @@ from sglang_worker.system.state import Access, Catalog, Phase, RouteSpec, Runtim
 
 ANY = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
+RUNNERS: list[dict[str, object]] = [
+    {
+        "runner": "target",
+        "family": "gdn",
+        "stamp": {"decode": "triton", "prefill": "flashinfer", "verify": "triton"},
+        "source": {"decode": "base", "prefill": "auto_default", "verify": "rule"},
+        "kernels": {
+            "decode": "TritonGDNKernel",
+            "prefill": "TritonGDNKernel",
+            "verify": "TritonGDNKernel",
+        },
+        "agrees": False,
+        "differences": [
+            {
+                "phase": "prefill",
+                "stamp": "flashinfer",
+                "kernel": "TritonGDNKernel",
+                "reason": "unsupported_on_device",
+            }
+        ],
+        "report_valid": True,
+    },
+    {"runner": "draft", "family": None, "stamp": None, "kernels": None, "agrees": None},
+]
+
 
 class FakeApp:
     def __init__(self, listener: SystemListener, spare_limit: int) -> None:
@@ -49,8 +74,8 @@ class FakeApp:
                 RouteSpec(path="/v1/loras/", methods=("DELETE",), prefix=True),
             ),
             openapi={"openapi": "3.1.0"},
-            runners=[{"runner": "target"}],
-            model="fake",
+            runners=RUNNERS,
+            model="demo/qwen3-next-tiny",
         )
 
     def refused(self, method: str, path: str, remote: str, status: int) -> None:
