@@ -113,7 +113,7 @@ def section_arguments(
             continue
         if _merger_reads(action):
             if _is_switch(action) and not isinstance(value, bool):
-                raise ConfigError(f"{source}: {key} takes true or false, not {value!r}")
+                raise ConfigError(f"{source}: {name} takes true or false, not {value!r}")
             for_merger[name] = value
         else:
             spelled.extend(_spell(action, name, value))

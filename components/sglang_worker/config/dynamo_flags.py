@@ -8,6 +8,7 @@ value is an error that names the variable.
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import msgspec
 
 from sglang_worker.config.booleans import parse_boolean
 from sglang_worker.config.environment import hidden_variables
-from sglang_worker.config.strict_parser import StrictParser, option_strings
+from sglang_worker.config.strict_parser import StrictParser, one_line, option_strings
 from sglang_worker.errors import ConfigError
 
 HIDDEN_PREFIXES = ("DYN_", "NATS_TLS_")
@@ -77,7 +78,21 @@ def variable_of(action: argparse.Action) -> str | None:
     return found.group(1) if found else _UNDOCUMENTED.get(action.dest)
 
 
+def import_dynamo() -> None:
+    """Import the runtime's bindings; raises ConfigError when they are not installed.
+
+    They read the system port at import and warn about any above 32767. That port is our
+    listener's, which takes all 65535; the runtime gets the second one before it starts.
+    """
+    with hidden_variables(("DYN_SYSTEM_PORT", "DYN_SYSTEM_HOST")):
+        try:
+            importlib.import_module("dynamo._core")
+        except ImportError as failure:
+            raise ConfigError(one_line(f"Dynamo cannot be imported: {failure}")) from failure
+
+
 def declare_runtime() -> Declared:
+    import_dynamo()
     from dynamo.common.configuration.groups.runtime_args import DynamoRuntimeArgGroup
 
     return declare(lambda parser: DynamoRuntimeArgGroup().add_arguments(parser))

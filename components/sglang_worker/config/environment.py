@@ -44,6 +44,11 @@ def prepare(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return added
 
 
+def export(variables_to_set: Mapping[str, str]) -> None:
+    """Set variables that are known only while starting, for the engine's processes to inherit."""
+    os.environ.update(variables_to_set)
+
+
 def apply(config: WorkerConfig) -> None:
     """Write what Dynamo's runtime and SGLang read from the environment, before either starts."""
     prepare()

@@ -189,9 +189,10 @@ _SYSTEM = (
         variable="DYN_SGL_METADATA_PORT",
         default=0,
         minimum=0,
-        maximum=65535,
+        maximum=32767,  # the runtime reads its port into 16 signed bits
         help="second port, where the runtime's own server answers frontends",
-        accepted="0 (a free port) or 1 to 65535, and not DYN_SYSTEM_PORT",
+        accepted="0 (a free port) or 1 to 32767 (the runtime reads no more), "
+        "and not DYN_SYSTEM_PORT",
     ),
 )
 

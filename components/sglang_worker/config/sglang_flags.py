@@ -32,7 +32,10 @@ class SglangValues(msgspec.Struct, frozen=True):
 
 def build_parser() -> StrictParser:
     """SGLang's declared flags on a parser that raises; the import loads torch (seconds)."""
-    from sglang.srt.server_args import ServerArgs
+    try:
+        from sglang.srt.server_args import ServerArgs
+    except ImportError as failure:
+        raise ConfigError(one_line(f"SGLang cannot be imported: {failure}")) from failure
 
     parser = StrictParser(allow_abbrev=True)
     ServerArgs.add_cli_args(parser)

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sglang_worker.errors import ConfigError
 
@@ -30,13 +30,19 @@ class StrictParser(argparse.ArgumentParser):
         accepted = ", ".join(sorted(str(choice) for choice in action.choices))
         raise argparse.ArgumentError(action, f"invalid choice {value!r}; accepted: {accepted}")
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """argparse drops ``--`` from ``--flag=--`` and then hands out an empty list as value."""
+        if "--" in arg_strings:
+            raise argparse.ArgumentError(action, "'--' is no value")
+        return super()._get_values(action, arg_strings)
+
     def known(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """Like ``parse_known_args``, for option parsers that see each other's options."""
         try:
             return self.parse_known_args(list(argv))
         except ConfigError:
             raise
-        except (ValueError, TypeError, OSError, KeyError) as failure:
+        except (ValueError, TypeError, OSError, KeyError, AssertionError) as failure:
             # Custom actions (JSON, LoRA paths) raise what their conversion raises.
             raise ConfigError(one_line(f"cannot read the command line: {failure}")) from failure
 
@@ -56,4 +62,4 @@ def unknown_flag(token: str, known: Iterable[str]) -> ConfigError:
         return ConfigError(f"unexpected argument {token!r}: every value belongs to a --flag")
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else "; sglang-worker --help lists all"
-    return ConfigError(f"unknown flag {name}{hint}")
+    return ConfigError(one_line(f"unknown flag {name}{hint}"))

@@ -30,7 +30,7 @@ def run(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
         (["--shutdown-timeout", "soon"], {}, "--shutdown-timeout='soon'"),
         ([], {"DYN_SYSTEM_PORT": "99999"}, "DYN_SYSTEM_PORT='99999'"),
         (["--default-chat-template-kwargs", "{}"], {}, "frontend"),
-        (["--request-plane", "TCP"], {}, "--request-plane"),
+        (["--request-plane", "TCP"], {"DYN_SYSTEM_PORT": "60000"}, "--request-plane"),
         (["--model-path", "/no/such/model"], {}, "/no/such/model"),
     ],
 )

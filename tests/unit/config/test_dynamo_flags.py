@@ -58,6 +58,7 @@ def test_booleans_in_dynamos_variables_are_strict_too() -> None:
         (("--endpoint", "a.b"), {}, ["--endpoint='a.b'", "dyn://namespace.component.endpoint"]),
         ((), {"DYN_ENDPOINT": "dyn://a.b.c.d"}, ["DYN_ENDPOINT='dyn://a.b.c.d'"]),
         (("--endpoint", "dyn://a..c"), {}, ["--endpoint"]),
+        (("--namespace=--",), {}, ["--namespace", "'--' is no value"]),
         (("--namespace", "a b"), {}, ["--namespace='a b'"]),
         ((), {"DYN_NAMESPACE": "a.b"}, ["DYN_NAMESPACE='a.b'"]),
         ((), {"DYN_NAMESPACE_WORKER_SUFFIX": "a/b"}, ["DYN_NAMESPACE_WORKER_SUFFIX='a/b'"]),

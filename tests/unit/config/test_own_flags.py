@@ -52,6 +52,7 @@ def test_an_empty_variable_is_an_unset_variable() -> None:
         ((), {"DYN_SYSTEM_PORT": "-2"}, ["DYN_SYSTEM_PORT='-2'", "-1 (no listener)"]),
         ((), {"DYN_SYSTEM_PORT": "http"}, ["DYN_SYSTEM_PORT='http'", "whole number"]),
         ((), {"DYN_SYSTEM_PORT": "8081.5"}, ["DYN_SYSTEM_PORT"]),
+        (("--metadata-port", "32768"), {}, ["--metadata-port='32768'", "32767"]),
         (("--metadata-port", "-1"), {}, ["--metadata-port='-1'", "out of range"]),
         ((), {"DYN_SGL_METADATA_PORT": "x"}, ["DYN_SGL_METADATA_PORT='x'"]),
         (("--shutdown-timeout", "soon"), {}, ["--shutdown-timeout='soon'", "seconds"]),
