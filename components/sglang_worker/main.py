@@ -48,7 +48,6 @@ def _run(argv: Sequence[str]) -> int:
 
         # The loop that the engine was built on: SGLang's sockets belong to it.
         loop = started.engine.engine.loop
-        loop.run_until_complete(Serving(started, loop).run())
+        return int(loop.run_until_complete(Serving(started, loop).run()))
     finally:
-        started.engine.shutdown()
-    return ExitCode.STOPPED
+        started.close()

@@ -1,28 +1,37 @@
-"""The asynchronous half: runtime, endpoints, registration, and the wait for the end."""
+"""The asynchronous half: runtime, lifecycle, endpoints, routes, and the wait for the end."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
-import os
-import signal
+from urllib.parse import urlsplit
 
+from sglang_worker.boot.health import HealthState
+from sglang_worker.boot.routes import attach_routes
 from sglang_worker.boot.startup import Started
-from sglang_worker.boot.stopping import Stopper
+from sglang_worker.config.worker_config import WorkerType
 from sglang_worker.engine import compat, dynamo_compat
-from sglang_worker.engine.death import Death
+from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.signals import SignalOwner
-from sglang_worker.errors import EngineDiedError
+from sglang_worker.errors import ExitCode
+from sglang_worker.lifecycle import wiring
 from sglang_worker.lifecycle.gate import AdmissionGate
+from sglang_worker.lifecycle.ports import StatePublisher
+from sglang_worker.lifecycle.runtime_metrics import Address
+from sglang_worker.lifecycle.shutdown import StopSteps
+from sglang_worker.lifecycle.wiring import WorkerLifecycle
+from sglang_worker.runners.report import to_builtins
+from sglang_worker.system.publisher import ListenerPublisher
+from sglang_worker.system.state import Phase
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.service import WorkerService
 from sglang_worker.workers.table import worker_module
 
 logger = logging.getLogger(__name__)
 
-# After the engine died: time for the migratable errors of running requests to leave.
-DEATH_GRACE_S = 2.0
+# Only standalone aggregated workers expose drain, status and resume (DESIGN section 6).
+DRAINABLE = frozenset({WorkerType.AGGREGATED})
 
 
 class Serving:
@@ -31,70 +40,127 @@ class Serving:
     def __init__(self, started: Started, loop: asyncio.AbstractEventLoop) -> None:
         self._started = started
         self._loop = loop
-        self._stop: asyncio.Future[int] = loop.create_future()
-        self._death: asyncio.Future[Death] = loop.create_future()
+        self._early_signal: int | None = None
+        self._lifecycle: WorkerLifecycle | None = None
         self._signals = SignalOwner(loop, self._on_signal, started.engine.report_failure)
 
+    @property
+    def drainable(self) -> bool:
+        config = self._started.config
+        return config.worker_type in DRAINABLE and config.gateway_workers <= 1
+
     def _on_signal(self, signum: int) -> None:
-        if self._stop.done():
-            logger.warning("second signal: leaving at once")
-            os._exit(128 + signum)
-        logger.info("%s: stopping", signal.Signals(signum).name)
-        self._stop.set_result(signum)
+        if self._lifecycle is not None:
+            self._lifecycle.on_signal(signum)
+        else:
+            # Delivered as soon as there is a lifecycle that can stop in order.
+            self._early_signal = signum
 
-    def _on_death(self, death: Death) -> None:
-        if not self._death.done():
-            self._death.set_result(death)
-
-    async def run(self) -> None:
+    async def run(self) -> ExitCode:
         """Serve until a signal. Raises EngineDiedError when the engine ends first."""
-        engine = self._started.engine
+        started, engine = self._started, self._started.engine
         self._signals.own()
-        engine.watch_deaths(self._loop, self._on_death)
         compat.start_receiving(engine.tokenizer_manager)
         self._signals.own()
         dynamo_compat.answer_errors_quietly()
-        runtime = dynamo_compat.create_runtime(self._started.config.runtime, self._loop)
+        runtime = dynamo_compat.create_runtime(started.config.runtime, self._loop)
+        try:
+            return await self._run_with(runtime)
+        finally:
+            dynamo_compat.shutdown(runtime)
+
+    async def _run_with(self, runtime: object) -> ExitCode:
+        started = self._started
         gate = AdmissionGate()
-        service = worker_module(self._started.config.worker_type).build(
+        service = worker_module(started.config.worker_type).build(
             WorkerContext(
-                config=self._started.config,
-                engine=engine,
+                config=started.config,
+                engine=started.engine,
                 runtime=runtime,
                 loop=self._loop,
                 admission=gate,
+                runners=to_builtins(started.runners.reports),
             )
         )
-        stopper = Stopper(self._started, runtime, gate, service, self._signals)
-        serving = asyncio.ensure_future(self._serve(service))
+        health = HealthState(started, runtime)
+        lifecycle = self._lifecycle = wiring.build(self._parts(runtime, service, health), gate)
+        started.engine.watch_deaths(self._loop, lifecycle.on_death)
+        if self._early_signal is not None:
+            lifecycle.on_signal(self._early_signal)
+        serving = asyncio.ensure_future(self._serve(runtime, service, lifecycle, health))
+        stopped = asyncio.ensure_future(lifecycle.until_stopped())
         try:
-            await asyncio.wait(
-                (serving, self._stop, self._death), return_when=asyncio.FIRST_COMPLETED
-            )
-            if self._death.done():
-                await self._engine_died(service, self._death.result())
-            if self._stop.done():
-                await stopper.stop(self._stop.result())
-            else:
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopped.done():
                 serving.result()
+            return await stopped
         finally:
-            serving.cancel()
-            runtime.shutdown()
+            health.stop()
+            for task in (serving, stopped):
+                task.cancel()
 
-    async def _serve(self, service: WorkerService) -> None:
+    def _parts(self, runtime: object, service: WorkerService, health: HealthState) -> wiring.Parts:
+        started = self._started
+        address = runtime_address(runtime)
+        publisher: StatePublisher = wiring.SilentPublisher()
+        if started.listener is not None and self.drainable:
+            publisher = ListenerPublisher(started.listener)
+        if started.listener is not None and address is not None:
+            started.listener.set_runtime_address(*address)
+
+        def shut_runtime_down() -> None:
+            if started.listener is not None:
+                started.listener.publish(runtime_closed=True)
+            dynamo_compat.shutdown(runtime)
+
+        return wiring.Parts(
+            settings=started.config.lifecycle,
+            worker_id=service.worker_id,
+            response_plane=started.config.runtime.response_plane,
+            discovery=service,
+            listed=lambda: service.main.listed,
+            engine=EngineControl(started.engine.tokenizer_manager),
+            held_requests=lambda: len(started.engine.held_request_ids()),
+            metrics_address=None if address is None else lambda: address,
+            requests=service.requests,
+            nudge=lambda: service.worker_id,
+            stop_steps=StopSteps(
+                deferred_handlers=self._signals.run_deferred,
+                runtime_shutdown=shut_runtime_down,
+                serving_ended=service.ended,
+                engine_shutdown=started.engine.shutdown,
+            ),
+            publisher=publisher,
+        )
+
+    async def _serve(
+        self,
+        runtime: object,
+        service: WorkerService,
+        lifecycle: WorkerLifecycle,
+        health: HealthState,
+    ) -> None:
+        listener = self._started.listener
+        if listener is not None:
+            listener.publish(phase=Phase.WARMING, worker_id=str(service.worker_id))
+            await attach_routes(self._started, listener, lifecycle, drainable=self.drainable)
         await service.start_serving()
         await service.publish()
+        await lifecycle.start()
+        health.start()
+        if listener is not None:
+            listener.publish(phase=Phase.REGISTERED, started=True)
         # What lives as long as the worker need not be scanned for every request's garbage.
         gc.collect()
         gc.freeze()
         logger.info("serving as instance %d", service.worker_id)
         await service.ended()
 
-    async def _engine_died(self, service: WorkerService, death: Death) -> None:
-        """Hand running requests to other workers, then leave with the engine's exit code."""
-        logger.error("the engine died: %s", death)
-        service.requests.fail_all_without_engine()
-        withdrawal = asyncio.ensure_future(service.withdraw())
-        await asyncio.wait((withdrawal,), timeout=DEATH_GRACE_S)
-        await asyncio.sleep(DEATH_GRACE_S if service.requests.live_generations else 0)
-        raise EngineDiedError(f"the engine died: {death}")
+
+def runtime_address(runtime: object) -> Address | None:
+    """Where the runtime's own server listens; None when it has none."""
+    url = dynamo_compat.system_server_url(runtime)
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    return (parts.hostname or "127.0.0.1", int(parts.port or 0))

@@ -1,7 +1,8 @@
-"""The synchronous half of a start: from the command line to a running engine.
+"""The synchronous half of a start: from the command line to a running, checked engine.
 
 No thread and no event loop exists yet, so the engine's processes may be forked and a signal can
-simply raise in the main thread.
+simply raise in the main thread. The listener comes first: its child answers probes while the
+engine loads.
 """
 
 from __future__ import annotations
@@ -13,20 +14,34 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sglang_worker.config import environment, platform
-from sglang_worker.config.dump import dump_config
 from sglang_worker.config.parse import parse_worker_config
 from sglang_worker.config.server_args import build_server_args
 from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.engine.launch import WorkerEngine, start_engine
-from sglang_worker.redaction import hide_in_logs, secret_values
+from sglang_worker.errors import EngineStartError
+from sglang_worker.runners import startup as runners
+from sglang_worker.runners.folder import ReportFolder
+from sglang_worker.runners.later import RunnerWatch
+from sglang_worker.system import phases
+from sglang_worker.system.listener import SystemListener
 from sglang_worker.workers.table import check_served
 
 logger = logging.getLogger(__name__)
 
 
 class Started(msgspec.Struct, frozen=True):
+    """``listener`` is None without a system port."""
+
     config: WorkerConfig
     engine: WorkerEngine
+    runners: RunnerWatch
+    listener: SystemListener | None
+
+    def close(self) -> None:
+        """End every process that belongs to the worker."""
+        self.engine.shutdown()
+        if self.listener is not None:
+            self.listener.close()
 
 
 def configure(argv: Sequence[str], environ: Mapping[str, str]) -> WorkerConfig:
@@ -38,13 +53,49 @@ def configure(argv: Sequence[str], environ: Mapping[str, str]) -> WorkerConfig:
 
 
 def start(config: WorkerConfig) -> Started:
-    """Apply the environment and start the engine."""
+    """Apply the environment, open the listener, start the engine and check its runners."""
     environment.apply(config)
     for notice in config.notices:
         logger.warning("%s", notice)
-    hide_in_logs(secret_values(config.engine.explicit))
     server_args = build_server_args(config)
-    dump_config(config, server_args)
-    engine = start_engine(config, server_args, prefer_fork=platform.is_active(os.environ))
+    runners.refuse(server_args)
+    listener = _open_listener(config)
+    try:
+        engine, watch = _start_checked(config, server_args)
+    except BaseException:
+        if listener is not None:
+            listener.close()
+        raise
+    return Started(config, engine, watch, listener)
+
+
+def _open_listener(config: WorkerConfig) -> SystemListener | None:
+    if config.system.port is None:
+        return None
+    listener = SystemListener(config.system)
+    environment.export({phases.VARIABLE: listener.phase_socket})
+    listener.start()
+    return listener
+
+
+def _start_checked(config: WorkerConfig, server_args: object) -> tuple[WorkerEngine, RunnerWatch]:
+    exported: dict[str, str] = {}
+    folder = runners.prepare(exported, strict=config.runner_report_strict)
+    environment.export(exported)
+    try:
+        engine = start_engine(config, server_args, prefer_fork=platform.is_active(os.environ))
+    except EngineStartError as error:
+        raise _explained(error, folder) from error
     logger.info("engine ready in %.1f s", engine.started_in_s)
-    return Started(config, engine)
+    try:
+        watch = runners.check(engine.engine, server_args, folder)
+    except BaseException:
+        engine.shutdown()
+        raise
+    return engine, watch
+
+
+def _explained(error: EngineStartError, folder: ReportFolder) -> EngineStartError:
+    """Schedulers that gave up because of a check left their reason in the report folder."""
+    reason = runners.reason_of_death(folder)
+    return error if reason is None else EngineStartError(f"{error}: {reason}")

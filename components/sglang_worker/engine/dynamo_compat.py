@@ -40,6 +40,21 @@ def create_runtime(settings: RuntimeSettings, loop: asyncio.AbstractEventLoop) -
     )
 
 
+def system_server_url(runtime: Any) -> str | None:
+    """URL of the runtime's own server; None when it has none."""
+    url: str | None = runtime.system_status_server_url()
+    return url or None
+
+
+def set_health(runtime: Any, healthy: bool) -> None:
+    """What the runtime's ``/health`` and ``/live`` answer besides its canary."""
+    runtime.set_health_status(healthy)
+
+
+def shutdown(runtime: Any) -> None:
+    runtime.shutdown()
+
+
 class ServedEndpoint:
     """One endpoint of the runtime and the task that serves it."""
 

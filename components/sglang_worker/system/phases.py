@@ -15,6 +15,9 @@ from collections.abc import Callable
 
 from sglang_worker.system.state import Phase
 
+VARIABLE = "DYN_SGL_PHASE_SOCKET"
+"""Names the socket in the environment of the engine's processes."""
+
 
 def new_socket_name() -> str:
     """A name nobody can guess: abstract sockets carry no permissions."""

@@ -28,6 +28,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     calls: EngineCalls
     facts: EngineFacts
     runners: Callable[[], list[dict[str, Any]]] = list
+    observe_states: Callable[[list[dict[str, Any]]], None] | None = None
 
 
 def always_allowed(_operation: str) -> str | None:
@@ -72,7 +73,13 @@ async def _engine_routes(
         info: dict[str, Any] = await bridge.run(engine.engine.get_server_info, {})
         return info
 
-    info = ServerInfo(query_all, engine.tokenizer_manager.get_internal_state, engine.runners)
+    async def query_states() -> list[dict[str, Any]]:
+        states: list[dict[str, Any]] = await engine.tokenizer_manager.get_internal_state()
+        if engine.observe_states is not None:
+            engine.observe_states(states)
+        return states
+
+    info = ServerInfo(query_all, query_states, engine.runners)
     await info.prime()
     return [
         server_info_route(info),

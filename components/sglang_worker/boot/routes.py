@@ -1,0 +1,46 @@
+"""Gives the listener its routes once the engine runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sglang_worker.boot.startup import Started
+from sglang_worker.engine.control import EngineControl
+from sglang_worker.lifecycle.wiring import WorkerLifecycle
+from sglang_worker.runners.report import to_builtins
+from sglang_worker.system.listener import SystemListener
+from sglang_worker.system.wiring import EngineParts, build_route_table, engine_facts
+
+
+async def attach_routes(
+    started: Started, listener: SystemListener, lifecycle: WorkerLifecycle, *, drainable: bool
+) -> None:
+    """Bind every route and let the listener's child hand calls to this loop."""
+    engine = started.engine
+    watch = started.runners
+
+    def observe(states: list[dict[str, Any]]) -> None:
+        if watch.note(states):
+            table.description = msgspec.structs.replace(
+                table.description, runners=to_builtins(watch.reports)
+            )
+            listener.publish_catalog()
+
+    table = await build_route_table(
+        started.config.system,
+        lifecycle.controller,
+        EngineParts(
+            engine=engine.engine,
+            tokenizer_manager=engine.tokenizer_manager,
+            calls=EngineControl(engine.tokenizer_manager),
+            facts=engine_facts(engine.server_args),
+            runners=lambda: to_builtins(watch.reports),
+            observe_states=observe,
+        ),
+        drainable=drainable,
+        guard=lifecycle.controller.guard,
+        model=started.config.model.served_model_names[0],
+    )
+    await listener.attach(table)
