@@ -14,6 +14,7 @@ import pytest
 from sglang_worker.reference_platform.defaults import process_environment
 
 from tests.engine.engine_host import EngineHost
+from tests.engine.runners_fixture import runner_lab as runner_lab
 from tests.engine.transformers_host import TransformersHost
 
 LIVE_ENGINES = 2
