@@ -18,7 +18,9 @@ from sglang_worker.config.parse import parse_worker_config
 from sglang_worker.config.server_args import build_server_args
 from sglang_worker.engine import compat
 from sglang_worker.engine.control import EngineControl
+from sglang_worker.engine.death import Death
 from sglang_worker.engine.launch import PLAIN_SCHEDULER_ENTRY, WorkerEngine, start_engine
+from sglang_worker.engine.signals import SignalOwner
 from sglang_worker.lifecycle.gate import AdmissionGate
 from sglang_worker.workers.generate_handler import GenerateHandler
 from sglang_worker.workers.probes import probe_test
@@ -84,7 +86,7 @@ class RequestHost:
 
     def __init__(self, model: Path, *flags: str) -> None:
         prepare()
-        quit_handler = signal.getsignal(signal.SIGQUIT)
+        self._quit_handler = signal.getsignal(signal.SIGQUIT)
         config = parse_worker_config(
             ["--model-path", str(model), "--log-level", "warning", *flags],
             {"DYN_DISCOVERY_BACKEND": "file", **os.environ},
@@ -92,8 +94,12 @@ class RequestHost:
         self.engine: WorkerEngine = start_engine(
             config, build_server_args(config), PLAIN_SCHEDULER_ENTRY
         )
-        signal.signal(signal.SIGQUIT, quit_handler)
         self.loop: asyncio.AbstractEventLoop = self.engine.engine.loop
+        # SGLang's own handlers would kill the test process when a scheduler fails.
+        self.signals = SignalOwner(self.loop, lambda _: None, lambda: None)
+        self.signals.capture()
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+        self.engine.watch_deaths(self.loop, self._on_death)
         self.manager = self.engine.tokenizer_manager
         self.tokenizer = self.manager.tokenizer
         self.control = EngineControl(self.manager)
@@ -107,8 +113,12 @@ class RequestHost:
             answer_probe=lambda: not self.control.is_paused,
         )
 
+    def _on_death(self, death: Death) -> None:
+        self.handler.fail_all_without_engine()
+
     def close(self) -> None:
         self.engine.shutdown()
+        signal.signal(signal.SIGQUIT, self._quit_handler)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)

@@ -82,6 +82,10 @@ class SignalOwner:
         for signum in STOP_SIGNALS:
             self._install(signum, self._on_stop, signum)
         self._install(signal.SIGQUIT, self._on_quit)
+        self.capture()
+
+    def capture(self) -> None:
+        """From now on registrations of the owned signals are kept instead of installed."""
         # uvloop and asyncio loops accept an instance attribute; both look the method up on it.
         setattr(self._loop, "add_signal_handler", self._capture)  # noqa: B010
 

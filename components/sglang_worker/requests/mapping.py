@@ -109,7 +109,8 @@ def _prompt(request: Mapping[str, Any], limits: EngineLimits, *, has_media: bool
         return list(prompt)
     bound = limits.usable_context - 1
     if limits.max_input_length is not None:
-        bound = min(bound, limits.max_input_length)
+        # The scheduler refuses a prompt that reaches its bound.
+        bound = min(bound, limits.max_input_length - 1)
     if len(prompt) > bound:
         raise InvalidRequest(
             "prompt",

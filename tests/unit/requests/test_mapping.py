@@ -39,7 +39,7 @@ def test_an_engine_that_truncates_in_place_gets_its_own_copy(call: Call) -> None
         ([1, 2.0], "token_ids[1]"),
         ([1, -1], "token_ids[1]"),
         ([1, 1000], "token_ids[1]"),
-        ([1] * 111, "prompt"),
+        ([1] * 110, "prompt"),
     ],
 )
 def test_a_prompt_that_cannot_be_served_is_refused(call: Call, prompt: Any, field: str) -> None:
@@ -49,7 +49,7 @@ def test_a_prompt_that_cannot_be_served_is_refused(call: Call, prompt: Any, fiel
 
 
 def test_the_longest_prompt_leaves_room_for_one_token(call: Call) -> None:
-    assert call(token_ids=[1] * 110)
+    assert call(token_ids=[1] * 109)
     assert call(token_ids=[1] * 119, change={"max_input_length": None})
     with pytest.raises(InvalidRequest, match="prompt"):
         call(token_ids=[1] * 120, change={"max_input_length": None})
