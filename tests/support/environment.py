@@ -16,6 +16,7 @@ _FIXED = {
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "PYTHONUNBUFFERED": "1",
+    "DYN_SDK_DISABLE_ANSI_LOGGING": "1",
     # Nothing may be fetched; a missing local file must fail at once instead of after retries.
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
