@@ -14,16 +14,19 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sglang_worker.config import environment, platform
+from sglang_worker.config.dump import dump_config
 from sglang_worker.config.parse import parse_worker_config
 from sglang_worker.config.server_args import build_server_args
 from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.errors import EngineStartError
+from sglang_worker.redaction import hide_in_logs, secret_values
 from sglang_worker.runners import startup as runners
 from sglang_worker.runners.folder import ReportFolder
 from sglang_worker.runners.later import RunnerWatch
 from sglang_worker.system import phases
 from sglang_worker.system.listener import SystemListener
+from sglang_worker.system.sglang_classes import resolve_configured
 from sglang_worker.workers.table import check_served
 
 logger = logging.getLogger(__name__)
@@ -57,8 +60,11 @@ def start(config: WorkerConfig) -> Started:
     environment.apply(config)
     for notice in config.notices:
         logger.warning("%s", notice)
+    hide_in_logs(secret_values(config.engine.explicit))
     server_args = build_server_args(config)
+    dump_config(config, server_args)
     runners.refuse(server_args)
+    resolve_configured(config.system.routes)
     listener = _open_listener(config)
     try:
         engine, watch = _start_checked(config, server_args)
