@@ -15,6 +15,7 @@ from sglang_worker.errors import ConfigError
 from sglang_worker.system.bridge import SyncBridge
 from sglang_worker.system.call_plan import CallPlan, plan_call
 from sglang_worker.system.descriptor import RouteDescriptor
+from sglang_worker.system.faults import BadRequest
 
 UNPICKLING_METHODS = frozenset(
     {
@@ -65,14 +66,17 @@ class BoundMethod:
     async def invoke(self, body: Mapping[str, Any], bridge: SyncBridge) -> Any:
         """Call with the body's values. Raises BadRequest, or whatever SGLang raises."""
         arguments = self.resolved.plan.arguments(body)
-        if inspect.iscoroutinefunction(self._method):
-            return await self._method(**arguments)
-        if self.resolved.descriptor.target == "engine":
+        is_async = inspect.iscoroutinefunction(self._method)
+        if self.resolved.descriptor.target == "engine" and not is_async:
             result = await bridge.run(self._method, arguments)
         else:
-            # The tokenizer manager belongs to this loop; its sockets allow no other thread.
+            # Also a sync method of the tokenizer manager: its sockets allow no other thread.
             result = self._method(**arguments)
-        return await result if inspect.isawaitable(result) else result
+        if inspect.isawaitable(result):
+            result = await result
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise BadRequest("the method streams this result, which a route cannot carry")
+        return result
 
 
 def resolve_against_classes(

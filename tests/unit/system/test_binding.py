@@ -160,3 +160,9 @@ async def test_a_sync_wrapper_called_on_the_loop_is_refused_instead_of_hanging(
 async def test_an_exception_of_the_method_reaches_the_caller(engine: ToyEngine) -> None:
     with pytest.raises(RuntimeError, match="engine said no"):
         await invoke("fails", engine)
+
+
+async def test_a_result_that_turns_out_to_stream_is_refused(engine: ToyEngine) -> None:
+    assert await invoke("maybe_streams", engine) == "whole"
+    with pytest.raises(BadRequest, match="streams this result"):
+        await invoke("maybe_streams", engine, {"stream": True})

@@ -138,7 +138,14 @@ class ToyEngine:
     def plain(text: str) -> str:
         return text
 
+    def maybe_streams(self, stream: bool = False) -> Any:
+        return iter_one() if stream else "whole"
+
     def positional(self, *values: int) -> None: ...
 
     def generate(self) -> Any:
         yield 1
+
+
+def iter_one() -> Any:
+    yield 1
