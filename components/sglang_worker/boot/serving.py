@@ -56,6 +56,9 @@ class Serving:
             # Delivered as soon as there is a lifecycle that can stop in order.
             self._early_signal = signum
 
+    def _probe_may_use_engine(self) -> bool:
+        return self._lifecycle is None or self._lifecycle.controller.probe_may_use_engine
+
     async def run(self) -> ExitCode:
         """Serve until a signal. Raises EngineDiedError when the engine ends first."""
         started, engine = self._started, self._started.engine
@@ -80,6 +83,7 @@ class Serving:
                 loop=self._loop,
                 admission=gate,
                 runners=to_builtins(started.runners.reports),
+                probe_may_use_engine=self._probe_may_use_engine,
             )
         )
         health = HealthState(started, runtime)
@@ -143,7 +147,9 @@ class Serving:
         listener = self._started.listener
         if listener is not None:
             listener.publish(phase=Phase.WARMING, worker_id=str(service.worker_id))
-            await attach_routes(self._started, listener, lifecycle, drainable=self.drainable)
+            await attach_routes(
+                self._started, listener, lifecycle, drainable=self.drainable, loras=service.loras
+            )
         await service.start_serving()
         await service.publish()
         await lifecycle.start()

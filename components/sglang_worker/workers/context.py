@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,3 +22,5 @@ class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission
     # The list of DESIGN section 4, once the runners have reported.
     runners: list[dict[str, Any]] | None = None
+    # False while a pause would hold a health probe, or the memory it needs is released.
+    probe_may_use_engine: Callable[[], bool] = lambda: True

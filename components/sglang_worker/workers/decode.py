@@ -7,12 +7,13 @@ from typing import Any
 
 from sglang_worker.engine import compat, dynamo_compat
 from sglang_worker.engine.control import EngineControl
-from sglang_worker.engine.dynamo_compat import ServedEndpoint
+from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.generate_handler import GenerateHandler
 from sglang_worker.workers.health import generate_payload
+from sglang_worker.workers.loras import LoraAdapters
 from sglang_worker.workers.probes import probe_test
-from sglang_worker.workers.registration import build_card
+from sglang_worker.workers.registration import ModelCard, build_card
 from sglang_worker.workers.service import Route, WorkerService
 
 
@@ -21,38 +22,71 @@ def build(context: WorkerContext) -> WorkerService:
     manager = engine.tokenizer_manager
     key = dynamo_compat.health_check_key()
     control = EngineControl(manager)
+    card = build_card(config, engine, runners=context.runners)
+    main = ServedEndpoint(context.runtime, config.endpoint)
+    loras = build_loras(context, control, main, card)
     handler = GenerateHandler(
         manager,
         engine.limits,
         context.admission,
         probe_test(key),
-        loras=lambda: compat.loaded_loras(manager),
+        loras=loras.names,
         traces=bool(engine.server_args.enable_trace),
-        answer_probe=lambda: not control.is_paused,
+        answer_probe=context.probe_may_use_engine,
     )
-
-    async def clear_kv_blocks(request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
-        result = await control.flush_cache()
-        yield {
-            "status": "success" if result.success else "error",
-            "message": result.message or "KV cache cleared",
-        }
-
+    others: dict[str, Handler] = {
+        "clear_kv_blocks": clear_kv_blocks(control),
+        "load_lora": loras.serve_load,
+        "unload_lora": loras.serve_unload,
+        "list_loras": loras.serve_list,
+    }
     return WorkerService(
-        ServedEndpoint(context.runtime, config.endpoint),
+        main,
         handler.generate,
         handler,
-        build_card(config, engine, runners=context.runners),
+        card,
         health_payload=generate_payload(
             key,
             manager.tokenizer,
             engine.limits.vocab_size,
             config.health_check_payload or dynamo_compat.health_payload_override(),
         ),
-        others=(
-            Route(
-                ServedEndpoint(context.runtime, config.endpoint.sibling("clear_kv_blocks")),
-                clear_kv_blocks,
-            ),
+        others=tuple(
+            Route(ServedEndpoint(context.runtime, config.endpoint.sibling(name)), serve)
+            for name, serve in others.items()
         ),
+        loras=loras,
     )
+
+
+def build_loras(
+    context: WorkerContext, control: EngineControl, main: ServedEndpoint, card: ModelCard
+) -> LoraAdapters:
+    """The adapters of the engine, advertised on the worker's main endpoint."""
+
+    async def publish(name: str) -> None:
+        await dynamo_compat.publish_lora(main.endpoint, card, name)
+
+    async def withdraw(name: str) -> None:
+        await dynamo_compat.withdraw_lora(main.endpoint, name)
+
+    return LoraAdapters(
+        control,
+        publish,
+        withdraw,
+        enabled=bool(context.engine.server_args.enable_lora),
+        at_start=compat.loaded_loras(context.engine.tokenizer_manager),
+    )
+
+
+def clear_kv_blocks(control: EngineControl) -> Handler:
+    """The endpoint by which an operator empties the prefix cache of an idle worker."""
+
+    async def serve(request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
+        result = await control.flush_cache()
+        yield {
+            "status": "success" if result.success else "error",
+            "message": result.message or "KV cache cleared",
+        }
+
+    return serve
