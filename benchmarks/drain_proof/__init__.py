@@ -1,0 +1,1 @@
+"""The parts of `benchmarks.drain`: load, verdicts, phases, report. See docs/drain.md."""
