@@ -103,6 +103,7 @@ async def serve(config: Any, listener: SystemListener, engine: WorkerEngine) -> 
             runners=lambda: [{"runner": "target"}],
         ),
         drainable=True,
+        guard=lifecycle.guard,
         model="test",
     )
     streams = Streams(engine, gate)

@@ -383,6 +383,17 @@ def test_unknown_tags_are_400(worker: RouteWorker, what: str, tags: Any) -> None
     assert worker.control(f"{what}_memory_occupation", {"tags": tags})[0] == 400
 
 
+def test_released_weights_are_not_written_to(
+    worker: RouteWorker, checkpoint: Callable[[str], Path]
+) -> None:
+    update = {"model_path": str(checkpoint("gdn"))}
+    worker.control("release_memory_occupation", {"tags": ["weights"]})
+    status, value = worker.control("update_weights_from_disk", update)
+    assert status == 409 and "weights are released" in value["error"]
+    worker.control("resume_memory_occupation", {"tags": ["weights"]})
+    assert worker.control("update_weights_from_disk", update)[0] == 200
+
+
 def test_memory_is_not_released_under_running_requests(worker: RouteWorker) -> None:
     worker.call("/engine/test/streams", {"start": 2, "tokens": 200})
     status, value = worker.control("release_memory_occupation")

@@ -24,6 +24,10 @@ from sglang_worker.lifecycle.states import Answer, Ask, Effect, State, Status
 
 logger = logging.getLogger(__name__)
 
+# SGLang would write into memory that it has given back.
+WEIGHT_WRITES = frozenset(
+    f"update_weights_from_{source}" for source in ("disk", "tensor", "distributed", "ipc")
+)
 WITHDRAW_RETRY_S = 0.5
 CONTINUE_PATIENCE_S = 3.0
 
@@ -58,7 +62,12 @@ class LifecycleController:
     def guard(self, operation: str) -> str | None:
         """Why another engine call (weights, cache, profile) is not allowed now, in one sentence;
         None when it is. Its type is `system.control.Guard`."""
-        return STOPPING if self.core.life.state is State.STOPPING else None
+        life = self.core.life
+        if life.state is State.STOPPING:
+            return STOPPING
+        if operation in WEIGHT_WRITES and "weights" in life.released:
+            return "The weights are released: resume their memory before updating them."
+        return None
 
     # --- drain and resume -------------------------------------------------------------------------
 
