@@ -54,7 +54,7 @@ def runner_lab(
         multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
-_LAB_OPTIONS = ("twist", "plain_entry", "start_method")
+_LAB_OPTIONS = ("twist", "plain_entry", "start_method", "environ")
 
 
 def _arguments(model: Path) -> dict[str, Any]:

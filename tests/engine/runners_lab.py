@@ -64,10 +64,12 @@ class RunnerLab(Host):
         twist: str = "",
         plain_entry: bool = False,
         start_method: str = "",
+        environ: dict[str, str] | None = None,
     ) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([*PRELOADED, "tests.engine.runners_lab"])
         variables = {TWIST_VARIABLE: twist, OUTPUT_VARIABLE: str(log.with_suffix(".json"))}
+        variables |= environ or {}
         options = (server_args, variables, plain_entry, start_method)
         self.output = log.with_suffix(".json")
         self.log = log

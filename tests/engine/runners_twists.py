@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 GATE = "shared_experts_fusion_disable_reason"
@@ -127,3 +129,16 @@ def decide_fusion_differently(*_: Any) -> None:
     for model, gate in ((Qwen3NextForCausalLM, no_reason), (Qwen3NextForCausalLMMTP, a_reason)):
         setattr(model, GATE, classmethod(gate))
         model.num_fusable_shared_experts = classmethod(lambda cls, config: 1)
+
+
+def run_experiments(*_: Any) -> None:
+    """Puts the questions of runners_experiments to the scheduler once it is up."""
+    from tests.engine import runners_experiments
+    from tests.engine.runners_lab import OUTPUT_VARIABLE
+
+    output = Path(os.environ[OUTPUT_VARIABLE])
+    _before(
+        _scheduler_class(),
+        "run_event_loop",
+        lambda scheduler: runners_experiments.answer_all(scheduler, output),
+    )
