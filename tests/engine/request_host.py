@@ -109,7 +109,7 @@ class RequestHost:
             self.engine.limits,
             self.gate,
             probe_test(PROBE_KEY),
-            loras=lambda: compat.loaded_loras(self.manager),
+            loras=lambda: tuple(compat.loaded_loras(self.manager)),
             answer_probe=lambda: not self.control.is_paused,
         )
 

@@ -11,11 +11,17 @@ from sglang_worker.engine.control import EngineControl
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
 from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.listener import SystemListener
+from sglang_worker.system.loras import LoraCalls
 from sglang_worker.system.wiring import EngineParts, build_route_table, engine_facts
 
 
 async def attach_routes(
-    started: Started, listener: SystemListener, lifecycle: WorkerLifecycle, *, drainable: bool
+    started: Started,
+    listener: SystemListener,
+    lifecycle: WorkerLifecycle,
+    *,
+    drainable: bool,
+    loras: LoraCalls | None = None,
 ) -> None:
     """Bind every route and let the listener's child hand calls to this loop."""
     engine = started.engine
@@ -40,6 +46,7 @@ async def attach_routes(
             observe_states=observe,
         ),
         drainable=drainable,
+        loras=loras,
         guard=lifecycle.controller.guard,
         model=started.config.model.served_model_names[0],
     )

@@ -185,11 +185,12 @@ def _reasoning_parser(manager: Any, args: Any) -> str | None:
     return manager.config_value("reasoning_parser") or None
 
 
-def loaded_loras(tokenizer_manager: Any) -> frozenset[str]:
-    """Names of the adapters that a request may ask for now."""
+def loaded_loras(tokenizer_manager: Any) -> dict[str, str]:
+    """Local paths of the adapters that the engine was started with, by name."""
     if not getattr(tokenizer_manager, "enable_lora", False):
-        return frozenset()
-    return frozenset(tokenizer_manager.lora_ref_cache)
+        return {}
+    known = tokenizer_manager.lora_ref_cache
+    return {name: str(reference.lora_path) for name, reference in known.items()}
 
 
 def end_locally(tokenizer_manager: Any, request_ids: Iterable[str]) -> None:

@@ -241,3 +241,52 @@ def _runtime_config(card: Any) -> Any:
     for key, text in card.runtime_data.items():
         config.set_engine_specific(key, text)
     return config
+
+
+async def publish_lora(endpoint: Any, card: Any, name: str) -> None:
+    """Advertise an adapter of the card's model as a model of its own, on the same instance."""
+    from dynamo import llm
+
+    await llm.register_model(
+        llm.ModelInput.Tokens,
+        model_type(card.endpoint_types),
+        endpoint,
+        card.source,
+        worker_type=getattr(llm.WorkerType, card.role.worker_type),
+        needs=[[getattr(llm.WorkerType, peer) for peer in group] for group in card.role.needs],
+        kv_cache_block_size=card.capacity.kv_block_tokens,
+        runtime_config=_runtime_config(card),
+        custom_template_path=card.custom_template_path,
+        user_data={"lora_adapter": True, "lora_id": lora_id(name)},
+        lora_name=name,
+        base_model_path=card.source,
+        # The card needs the base model's metadata only.
+        ignore_weights=True,
+        max_gpu_lora_count=card.max_loras,
+    )
+
+
+async def withdraw_lora(endpoint: Any, name: str) -> None:
+    from dynamo.llm import unregister_model
+
+    await unregister_model(endpoint, name)
+
+
+def lora_id(name: str) -> int:
+    """Dynamo's id of an adapter, the same on every worker."""
+    from dynamo.llm import lora_name_to_id
+
+    return int(lora_name_to_id(name))
+
+
+async def download_lora(uri: str) -> tuple[str | None, str]:
+    """Local folder of an adapter that Dynamo's manager fetched, or None and the reason."""
+    from dynamo.common.lora.manager import get_lora_manager
+
+    manager = get_lora_manager()
+    if manager is None:
+        return None, "loading from a URI needs DYN_LORA_ENABLED=true"
+    result = await manager.download_lora(uri)
+    if result["status"] != "success":
+        return None, str(result.get("message", "the download failed"))
+    return str(result["local_path"]), ""

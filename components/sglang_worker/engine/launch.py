@@ -14,6 +14,7 @@ from sglang_worker.engine import compat, compat_engine, signals
 from sglang_worker.engine.children import EntryPoint
 from sglang_worker.engine.death import Death, DeathWatch
 from sglang_worker.errors import EngineStartError, WorkerError
+from sglang_worker.requests.ids import is_probe_id
 from sglang_worker.requests.limits import EngineLimits
 
 SCHEDULER_ENTRY = EntryPoint("sglang_worker.runners.process", "run_scheduler_process")
@@ -78,9 +79,13 @@ class WorkerEngine:
             self._watch.report(Death("an engine process", 0))
 
     def held_request_ids(self) -> list[str]:
-        """Ids that SGLang still tracks, its own health probes left out."""
+        """Ids that SGLang still tracks; health probes, SGLang's own and ours, are left out."""
         states = compat.request_states(self.tokenizer_manager)
-        return [rid for rid in list(states) if not compat.is_health_request(rid)]
+        return [
+            rid
+            for rid in list(states)
+            if not is_probe_id(rid) and not compat.is_health_request(rid)
+        ]
 
     def shutdown(self) -> None:
         """Kill every engine process. Safe to call twice and from ``atexit``."""

@@ -11,7 +11,7 @@ from sglang_worker.engine import dynamo_compat
 from sglang_worker.engine.generation import Generation
 from sglang_worker.lifecycle.gate import LateRequest
 from sglang_worker.requests.chunks import ChunkWriter, complete_at_once
-from sglang_worker.requests.ids import new_request_id
+from sglang_worker.requests.ids import new_probe_id, new_request_id
 from sglang_worker.requests.limits import EngineLimits
 from sglang_worker.requests.mapping import GenerateCall, map_request
 from sglang_worker.workers.admission import Admission, Ticket
@@ -72,7 +72,8 @@ class GenerateHandler(RequestsInFlight):
                 for chunk in complete_at_once(call):
                     yield chunk
                 return
-            generation = Generation(self._manager, self._fields(call, context), new_request_id())
+            request_id = new_probe_id() if probe else new_request_id()
+            generation = Generation(self._manager, self._fields(call, context), request_id)
             self._live.add(generation)
             gone = context.async_killed_or_stopped()
             gone.add_done_callback(generation.stop)

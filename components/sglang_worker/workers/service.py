@@ -11,6 +11,7 @@ import msgspec
 
 from sglang_worker.engine import dynamo_compat
 from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
+from sglang_worker.workers.loras import LoraAdapters
 from sglang_worker.workers.registration import ModelCard
 
 logger = logging.getLogger(__name__)
@@ -53,9 +54,11 @@ class WorkerService:
         *,
         health_payload: Mapping[str, Any],
         others: tuple[Route, ...] = (),
+        loras: LoraAdapters | None = None,
     ) -> None:
         self.main = main
         self.requests = requests
+        self.loras = loras
         self._handler = handler
         self._card = card
         self._health_payload = health_payload
@@ -76,6 +79,8 @@ class WorkerService:
 
     async def publish(self) -> None:
         await dynamo_compat.publish_card(self.main.endpoint, self._card)
+        if self.loras is not None:
+            await self.loras.publish_loaded()
         logger.info(
             "registered model %s as instance %d of %s",
             self._card.name,
