@@ -19,7 +19,7 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "components")]
 
-from gpu_truth import batch, markdown, model, row, rows, verdict  # noqa: E402
+from gpu_truth import batch, condense, markdown, model, row, rows, verdict  # noqa: E402
 
 _RESULTS = _HERE / "results"
 
@@ -91,7 +91,7 @@ def _merge(files: list[Path]) -> int:
     """Judges the raw results and writes the JSON and the table; 1 when a row disagrees."""
     found = {r["row"]: r for file in files for r in json.loads(file.read_text())}
     ordered = [found[r.name] for r in rows.rows(list(rows.DRAFTS)) if r.name in found]
-    judged = [{**result, "judged": verdict.judge(result)} for result in ordered]
+    judged = [{**condense.condense(r), "judged": verdict.judge(r)} for r in ordered]
     _RESULTS.mkdir(exist_ok=True)
     (_RESULTS / "gpu_runner_truth.json").write_text(json.dumps(judged, indent=1) + "\n")
     table = markdown.render(ordered)
