@@ -211,10 +211,11 @@ _LIFECYCLE = (
         kind=Kind.SECONDS,
         name="--shutdown-timeout",
         variable="DYN_SGL_SHUTDOWN_TIMEOUT_S",
-        default=60.0,
+        default=25.0,
         minimum=0,
         maximum=86400,
-        help="how long a stopping worker waits for running requests before it aborts them",
+        help="from SIGTERM until the last running request has ended or was handed to another "
+        "worker, the routing grace included; the default fits Kubernetes' 30 s grace period",
     ),
 )
 

@@ -69,7 +69,7 @@ class ModelSettings(msgspec.Struct, frozen=True):
 
 class LifecycleSettings(msgspec.Struct, frozen=True):
     routing_grace_s: float = 5.0
-    shutdown_timeout_s: float = 60.0
+    shutdown_timeout_s: float = 25.0
 
 
 class SystemSettings(msgspec.Struct, frozen=True):
