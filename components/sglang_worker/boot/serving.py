@@ -21,6 +21,7 @@ from sglang_worker.lifecycle.ports import StatePublisher
 from sglang_worker.lifecycle.runtime_metrics import Address
 from sglang_worker.lifecycle.shutdown import StopSteps
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
+from sglang_worker.observability import runner_metrics
 from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.state import Phase
@@ -151,6 +152,7 @@ class Serving:
                 self._started, listener, lifecycle, drainable=self.drainable, loras=service.loras
             )
         await service.start_serving()
+        runner_metrics.expose(service.main.endpoint, lambda: self._started.runners.reports)
         await service.publish()
         await lifecycle.start()
         health.start()
