@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -117,8 +117,9 @@ class Stub:
 class App:
     """Drain, resume, pause and continue over the real listener; a route that kills the engine."""
 
-    def __init__(self, lifecycle: Any) -> None:
+    def __init__(self, lifecycle: Any, publish_alias: Callable[[str], Awaitable[None]]) -> None:
         self.lifecycle = lifecycle
+        self.publish_alias = publish_alias
         controller = lifecycle.controller
         self.calls = {
             "/engine/drain": lambda: controller.drain(),
@@ -127,10 +128,16 @@ class App:
             "/engine/continue": lambda: controller.continue_({}),
             "/engine/die": self.die,
             "/engine/close": self.close,
+            "/engine/alias": self.alias,
         }
 
     async def die(self) -> Answer:
         self.lifecycle.on_death("the stub's engine")
+        return Answer(200, {})
+
+    async def alias(self) -> Answer:
+        """Advertise a LoRA adapter, as loading one does."""
+        await self.publish_alias("late-alias")
         return Answer(200, {})
 
     async def close(self) -> Answer:
@@ -211,21 +218,30 @@ async def run(options: argparse.Namespace, listener: SystemListener | None, port
     )
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, lifecycle.on_signal, signum)
+
+    async def publish(**alias: Any) -> None:
+        await register_model(
+            ModelInput.Tokens,
+            ModelType.Chat | ModelType.Completions,
+            served.endpoint,
+            options.model_path,
+            options.model_name,
+            worker_type=WorkerType.Aggregated,
+            runtime_config=ModelRuntimeConfig(),
+            ignore_weights=True,
+            **alias,
+        )
+
+    async def publish_alias(name: str) -> None:
+        await publish(lora_name=name, base_model_path=options.model_path)
+
     if listener is not None:
-        await listener.attach(App(lifecycle))
+        await listener.attach(App(lifecycle, publish_alias))
         listener.set_runtime_address("127.0.0.1", port)
     served.serve(stub.generate, labels=[("model", options.model_name)])
     await served.implicit_registration()
-    await register_model(
-        ModelInput.Tokens,
-        ModelType.Chat | ModelType.Completions,
-        served.endpoint,
-        options.model_path,
-        options.model_name,
-        worker_type=WorkerType.Aggregated,
-        runtime_config=ModelRuntimeConfig(),
-        ignore_weights=True,
-    )
+    await publish()
+    await publish_alias("alias")
     await lifecycle.start()
     if listener is not None:
         listener.publish(phase=Phase.REGISTERED, started=True, healthy=True)

@@ -131,8 +131,36 @@ def test_continue_never_puts_a_drained_worker_back_into_discovery(deployment: De
     assert post(worker, "/engine/pause")[0] == 409
     assert post(worker, "/engine/continue")[0] == 200
     assert status(worker)["state"] == "drained"
-    assert list((deployment.kv_folder / "v1" / "instances").glob("*generate*")) == []
+    assert instances(deployment) == []
     assert ask(frontend).status == 503
+
+
+def test_lora_aliases_leave_and_return_with_the_worker(deployment: Deployment) -> None:
+    worker = deployment.stub("worker")
+    frontend = deployment.frontend()
+    frontend.wait_for_model("alias")
+
+    def codes(*names: str) -> list[int]:
+        return [frontend.client.chat(name, "hello", max_tokens=2).status for name in names]
+
+    assert codes("stub", "alias") == [200, 200]
+    post(worker, "/engine/drain")
+    wait_state(worker, "drained")
+    assert post(worker, "/engine/alias")[0] == 200
+    assert instances(deployment) == []
+    assert codes("stub", "alias") == [503, 503]
+    assert codes("late-alias")[0] in (404, 503)
+    post(worker, "/engine/resume")
+    wait_until(
+        lambda: codes("stub", "alias", "late-alias") == [200, 200, 200],
+        "the frontend routes every name to the worker again",
+    )
+
+
+def instances(deployment: Deployment) -> list[str]:
+    """The `generate` entries of the discovery folder."""
+    folder = deployment.kv_folder / "v1" / "instances"
+    return [path.name for path in folder.iterdir() if "generate" in path.name]
 
 
 def test_a_withdrawal_that_discovery_refuses_is_pending_until_a_retry_confirms(
