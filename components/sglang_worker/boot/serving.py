@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from typing import Any
 from urllib.parse import urlsplit
 
 from sglang_worker.boot.health import HealthState
@@ -56,6 +57,9 @@ class Serving:
         else:
             # Delivered as soon as there is a lifecycle that can stop in order.
             self._early_signal = signum
+
+    def _details(self) -> dict[str, Any]:
+        return {} if self._lifecycle is None else self._lifecycle.controller.details()
 
     def _probe_may_use_engine(self) -> bool:
         return self._lifecycle is None or self._lifecycle.controller.probe_may_use_engine
@@ -109,7 +113,7 @@ class Serving:
         address = runtime_address(runtime)
         publisher: StatePublisher = wiring.SilentPublisher()
         if started.listener is not None and self.drainable:
-            publisher = ListenerPublisher(started.listener)
+            publisher = ListenerPublisher(started.listener, self._details)
         if started.listener is not None and address is not None:
             started.listener.set_runtime_address(*address)
 

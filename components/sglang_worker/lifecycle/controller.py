@@ -17,7 +17,7 @@ from sglang_worker.lifecycle.engine_operations import (
     requested_mode,
 )
 from sglang_worker.lifecycle.machine import STOPPING
-from sglang_worker.lifecycle.memory import InvalidTags, requested_tags
+from sglang_worker.lifecycle.memory import InvalidTags, in_order, requested_tags
 from sglang_worker.lifecycle.ports import EngineControl
 from sglang_worker.lifecycle.registration import Confirmed, Written
 from sglang_worker.lifecycle.states import Answer, Ask, Effect, State, Status
@@ -58,6 +58,21 @@ class LifecycleController:
     @property
     def probe_may_use_engine(self) -> bool:
         return self._operations.probe_may_use_engine
+
+    def details(self) -> dict[str, Any]:
+        """For people: counts, seconds left, and what discovery last said."""
+        core = self.core
+        details: dict[str, Any] = {
+            "in_flight": core.gate.in_flight,
+            "registered": core.registration.confirmed.value,
+        }
+        if core.gate.closing:
+            details["admission_closes_in_s"] = round(max(0.0, core.gate.closes_in_s), 1)
+        if core.life.released:
+            details["released_memory"] = in_order(core.life.released)
+        if core.registration.last_error:
+            details["discovery_error"] = core.registration.last_error
+        return details
 
     def guard(self, operation: str) -> str | None:
         """Why another engine call (weights, cache, profile) is not allowed now, in one sentence;

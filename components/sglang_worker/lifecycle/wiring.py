@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -48,32 +48,6 @@ class SilentPublisher:
 
     async def publish_acknowledged(self, status: Status) -> None:
         return None
-
-
-class Listener(Protocol):
-    """`system.listener.SystemListener`, as far as the state goes."""
-
-    def publish(self, **changes: Any) -> None: ...
-
-    async def publish_acknowledged(self, **changes: Any) -> None: ...
-
-
-class ListenerPublisher:
-    """Pushes the lifecycle's state into the listener's own, larger state."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    def publish(self, status: Status) -> None:
-        self._listener.publish(**_fields(status))
-
-    async def publish_acknowledged(self, status: Status) -> None:
-        await self._listener.publish_acknowledged(**_fields(status))
-
-
-def _fields(status: Status) -> dict[str, Any]:
-    reason = status.reason.value if status.reason else None
-    return {"worker_id": status.worker_id, "state": status.state.value, "reason": reason}
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):

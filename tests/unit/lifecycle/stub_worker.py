@@ -29,9 +29,10 @@ from sglang_worker.engine import dynamo_compat
 from sglang_worker.errors import WorkerError
 from sglang_worker.lifecycle.gate import AdmissionGate, LateRequest
 from sglang_worker.lifecycle.states import Answer
-from sglang_worker.lifecycle.wiring import ListenerPublisher, Parts, StopSteps, build
+from sglang_worker.lifecycle.wiring import Parts, StopSteps, build
 from sglang_worker.system.app import EngineRequest, EngineResponse
 from sglang_worker.system.listener import SystemListener
+from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.state import Access, Catalog, Phase, RouteSpec
 
 from tests.support.ports import free_port
