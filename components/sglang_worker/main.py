@@ -29,20 +29,17 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     from sglang_worker.config.command import handle_early
-    from sglang_worker.config.quiet import held_logs
 
     answered = handle_early(argv, os.environ)  # help, version, check
     if answered is not None:
         return answered
     # Late imports: most mistakes end in `configure`, which loads neither SGLang nor the runtime.
-    from sglang_worker.boot.startup import configure, start
+    from sglang_worker.boot.startup import boot
 
     logging.basicConfig(
         level=logging.INFO, format="[%(asctime)s] %(message)s", datefmt="%Y-%m-%d %H:%M:%S"
     )
-    with held_logs():
-        config = configure(argv, os.environ)
-    started = start(config)
+    started = boot(argv, os.environ)
     try:
         from sglang_worker.boot.serving import Serving
 

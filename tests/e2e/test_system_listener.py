@@ -54,7 +54,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 def test_probes_answer_long_before_the_engine_is_there(deployment: Deployment) -> None:
     live = wait_until(
-        lambda: deployment.system.get("/live"), "the port answers", deadline_s=30, ignore=GONE
+        lambda: deployment.system.get("/live"), "the port answers", deadline_s=10, ignore=GONE
     )
     assert live.status == 200
     startup = deployment.system.get("/startup")

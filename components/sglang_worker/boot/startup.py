@@ -15,9 +15,10 @@ import msgspec
 
 from sglang_worker.config import environment, platform
 from sglang_worker.config.dump import dump_config
-from sglang_worker.config.parse import parse_worker_config
+from sglang_worker.config.parse import parse_system, parse_worker_config
+from sglang_worker.config.quiet import held_logs
 from sglang_worker.config.server_args import build_server_args
-from sglang_worker.config.worker_config import WorkerConfig
+from sglang_worker.config.worker_config import SystemSettings, WorkerConfig
 from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.errors import EngineStartError
 from sglang_worker.redaction import hide_in_logs, secret_values
@@ -47,6 +48,30 @@ class Started(msgspec.Struct, frozen=True):
             self.listener.close()
 
 
+def boot(argv: Sequence[str], environ: Mapping[str, str]) -> Started:
+    """Open the listener, then everything else; leaves nothing behind when it raises."""
+    with held_logs():
+        listener = open_listener(parse_system(argv, environ))
+    try:
+        with held_logs():
+            config = configure(argv, environ)
+        return start(config, listener)
+    except BaseException:
+        if listener is not None:
+            listener.close()
+        raise
+
+
+def open_listener(settings: SystemSettings) -> SystemListener | None:
+    """Bind the public port and answer probes; None without a system port."""
+    if settings.port is None:
+        return None
+    listener = SystemListener(settings)
+    environment.export({phases.VARIABLE: listener.phase_socket})
+    listener.start()
+    return listener
+
+
 def configure(argv: Sequence[str], environ: Mapping[str, str]) -> WorkerConfig:
     """Everything that can be wrong before a model is opened; raises ConfigError."""
     environment.prepare(environ)
@@ -55,8 +80,8 @@ def configure(argv: Sequence[str], environ: Mapping[str, str]) -> WorkerConfig:
     return config
 
 
-def start(config: WorkerConfig) -> Started:
-    """Apply the environment, open the listener, start the engine and check its runners."""
+def start(config: WorkerConfig, listener: SystemListener | None) -> Started:
+    """Apply the environment, start the engine and check its runners."""
     environment.apply(config)
     for notice in config.notices:
         logger.warning("%s", notice)
@@ -65,23 +90,8 @@ def start(config: WorkerConfig) -> Started:
     dump_config(config, server_args)
     runners.refuse(server_args)
     resolve_configured(config.system.routes)
-    listener = _open_listener(config)
-    try:
-        engine, watch = _start_checked(config, server_args)
-    except BaseException:
-        if listener is not None:
-            listener.close()
-        raise
+    engine, watch = _start_checked(config, server_args)
     return Started(config, engine, watch, listener)
-
-
-def _open_listener(config: WorkerConfig) -> SystemListener | None:
-    if config.system.port is None:
-        return None
-    listener = SystemListener(config.system)
-    environment.export({phases.VARIABLE: listener.phase_socket})
-    listener.start()
-    return listener
 
 
 def _start_checked(config: WorkerConfig, server_args: object) -> tuple[WorkerEngine, RunnerWatch]:

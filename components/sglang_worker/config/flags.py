@@ -194,6 +194,26 @@ _SYSTEM = (
         accepted="0 (a free port) or 1 to 32767 (the runtime reads no more), "
         "and not DYN_SYSTEM_PORT",
     ),
+    OwnFlag(
+        dest="system_body_limit_bytes",
+        kind=Kind.INTEGER,
+        variable="DYN_SYSTEM_BODY_LIMIT_BYTES",
+        default=1 << 20,
+        minimum=1024,
+        maximum=1 << 30,
+        help="largest request body of an engine route; a larger one is answered 413",
+        accepted="1024 to 1073741824",
+    ),
+    OwnFlag(
+        dest="system_weights_body_limit_bytes",
+        kind=Kind.INTEGER,
+        variable="DYN_SYSTEM_WEIGHTS_BODY_LIMIT_BYTES",
+        default=64 << 20,
+        minimum=1024,
+        maximum=1 << 30,
+        help="the same for routes whose bodies carry weights",
+        accepted="1024 to 1073741824",
+    ),
 )
 
 _LIFECYCLE = (

@@ -88,7 +88,7 @@ def freeze(given: Given, environ: Mapping[str, str]) -> WorkerConfig:
         lifecycle=LifecycleSettings(
             routing_grace_s=own["routing_grace_s"], shutdown_timeout_s=own["shutdown_timeout_s"]
         ),
-        system=_system(given, parts),
+        system=system_settings(given, parts),
         runner_report_strict=own["runner_report_strict"],
         reference_platform=own["reference_platform"],
         gateway_workers=own["gateway_workers"],
@@ -139,7 +139,8 @@ def _model(given: Given) -> ModelSettings:
     )
 
 
-def _system(given: Given, parts: EarlyParts) -> SystemSettings:
+def system_settings(given: Given, parts: EarlyParts) -> SystemSettings:
+    """Needs nothing of SGLang's part of the command line."""
     own = given.own
     return SystemSettings(
         host=own["system_host"],
@@ -147,6 +148,8 @@ def _system(given: Given, parts: EarlyParts) -> SystemSettings:
         metadata_port=own["metadata_port"],
         token_file=own["system_token_file"],
         routes=parts.routes,
+        body_limit_bytes=own["system_body_limit_bytes"],
+        weights_body_limit_bytes=own["system_weights_body_limit_bytes"],
     )
 
 

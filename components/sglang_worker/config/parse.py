@@ -16,7 +16,7 @@ from sglang_worker.config.own_flags import build_parser, read_own
 from sglang_worker.config.refused import check_refused, without_harmless
 from sglang_worker.config.rules import Given
 from sglang_worker.config.strict_parser import option_strings
-from sglang_worker.config.worker_config import WorkerConfig
+from sglang_worker.config.worker_config import SystemSettings, WorkerConfig
 
 
 def parse_worker_config(argv: Sequence[str], environ: Mapping[str, str]) -> WorkerConfig:
@@ -29,6 +29,13 @@ def parse_worker_config(argv: Sequence[str], environ: Mapping[str, str]) -> Work
     given = Given(own=own, dynamo=dynamo, sglang=sglang_flags.read_sglang(parser, merged, known))
     rules.check(rules.LATE, given)
     return freeze.freeze(given, environ)
+
+
+def parse_system(argv: Sequence[str], environ: Mapping[str, str]) -> SystemSettings:
+    """The listener's settings alone, before SGLang's parser is imported: its port is open, and its
+    probes answer, for the seconds which that import takes."""
+    given = parse_early(argv, environ)
+    return freeze.system_settings(given, freeze.early_parts(given, environ))
 
 
 def parse_early(argv: Sequence[str], environ: Mapping[str, str]) -> Given:

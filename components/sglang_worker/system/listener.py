@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from sglang_worker.config.worker_config import SystemSettings
+from sglang_worker.system.access import is_loopback
 from sglang_worker.system.app import EngineApp
 from sglang_worker.system.child import ChildSettings
 from sglang_worker.system.child_process import ChildProcess, keep_out_of_forks, spawn
@@ -77,6 +78,12 @@ class SystemListener:
         keep_out_of_forks(self._listening)
         self._spawn()
         host, port = self.address
+        if self._settings.token_file is None and not is_loopback(host):
+            logger.warning(
+                "system listener: %s is no loopback address and no token is set: whoever reaches "
+                "the port controls this worker; set --system-token-file or restrict the network",
+                host,
+            )
         logger.info("system listener on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
     def publish(self, **changes: Any) -> None:

@@ -198,3 +198,13 @@ def test_a_taken_port_is_a_startup_error_that_names_it() -> None:
 def test_a_foreign_address_is_a_startup_error_that_says_so() -> None:
     with pytest.raises(ConfigError, match="no address of this host"):
         bind_public("192.0.2.1", 0)
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_an_open_port_without_a_token_is_warned_about(
+    host: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = SystemListener(SystemSettings(host=host, port=0))
+    listener.start()
+    listener.close()
+    assert any("no token is set" in record.getMessage() for record in caplog.records) is warned
