@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ def random_tokens(count: int, seed: int = 0) -> list[int]:
     """Token ids without the special ones."""
     chooser = random.Random(seed)
     return [chooser.randrange(3, VOCABULARY) for _ in range(count)]
+
+
+def chi_square_limit(degrees: int) -> float:
+    """About the 99.99 % quantile (Wilson and Hilferty)."""
+    part = 2 / (9 * degrees)
+    return degrees * (1 - part + 3.72 * math.sqrt(part)) ** 3
 
 
 class Generated(msgspec.Struct, frozen=True):

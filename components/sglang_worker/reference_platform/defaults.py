@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+MAX_RANKS = 64
 ATTENTION_BACKEND = "triton"
 SPECULATIVE_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"})
 
@@ -30,6 +31,9 @@ PROCESS_ENVIRONMENT: Mapping[str, str] = {
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "TORCHDYNAMO_DISABLE": "1",
+    # SGLang wants a NUMA node per rank unless cores are listed for each. Nothing here binds
+    # threads, so any entry does; without them tp or dp above 1 fails on a one-node machine.
+    "SGLANG_CPU_OMP_THREADS_BIND": "|".join(["all"] * MAX_RANKS),
 }
 
 

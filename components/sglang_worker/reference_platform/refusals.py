@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from sglang_worker.reference_platform.defaults import ATTENTION_BACKEND, SPECULATIVE_ALGORITHMS
+from sglang_worker.runners.guard import STANDALONE_SENTENCE
 
 Accepts = Callable[[Any], bool]
 
@@ -152,8 +153,8 @@ def _refused_draft(explicit: Mapping[str, Any]) -> Iterator[str]:
     layers = linear_attention_layers(str(path))
     if layers:
         yield (
-            f"--speculative-draft-model-path {path} names a draft with linear attention, which "
-            "does not run as a STANDALONE draft on the CPU reference platform: use a dense draft"
+            f"--speculative-draft-model-path {path} names a draft with linear attention: "
+            f"{STANDALONE_SENTENCE}"
         )
 
 
