@@ -65,10 +65,14 @@ def map_request(
     routing = section(request, "routing")
     stops = stopping(conditions, len(prompt), limits)
     logprobs = logprob_options(section(request, "output_options"), limits)
+    constraint = guided_fields(sampling_options, limits)
+    if constraint and "min_new_tokens" in stops.fields:
+        # SGLang masks the end of sequence; a finished grammar masks the rest, no token is left.
+        raise InvalidRequest("min_tokens", "cannot be combined with guided decoding")
     sampling: dict[str, Any] = {
         **sampling_fields(sampling_options),
         **stops.fields,
-        **guided_fields(sampling_options, limits),
+        **constraint,
         **thinking_budget(request, conditions, limits),
     }
     fields: dict[str, Any] = {

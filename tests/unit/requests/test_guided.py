@@ -100,3 +100,10 @@ def test_an_escaped_choice_matches_itself_and_nothing_else(text: str) -> None:
     pattern = re.compile(escape_literal(text), re.DOTALL)
     assert pattern.fullmatch(text)
     assert not pattern.fullmatch(text + "x")
+
+
+def test_min_tokens_and_a_grammar_could_leave_no_token_and_are_refused(call: Call) -> None:
+    constraint = {"guided_decoding": {"regex": "a"}}
+    with pytest.raises(InvalidRequest, match="min_tokens"):
+        call(sampling=constraint, stop={"min_tokens": 2})
+    assert call(sampling=constraint, stop={"min_tokens": 0})
