@@ -19,6 +19,9 @@ WORDS = [
 # fmt: on
 
 
+NEVER_MIGRATED_EVERY = 25
+
+
 class Kind(str, Enum):
     """``GUIDED`` and ``SAMPLES`` (n > 1) are never migrated by the frontend: counted apart."""
 
@@ -60,17 +63,15 @@ class Request(msgspec.Struct, frozen=True):
         return body
 
 
-def pool(
-    seed: int, size: int, *, never_migrated: bool = True, long_share: float = 0.03
-) -> list[Request]:
+def pool(seed: int, size: int, *, long_share: float = 0.03) -> list[Request]:
     """``size`` different requests: half of them streamed; 1 to 8 tokens, some 48 to 96; prompts of
     3 to 120 words."""
     dice = random.Random(seed)
     requests = []
     for number in range(size):
         kind = Kind.STREAM if number % 2 else Kind.UNARY
-        if never_migrated and dice.random() < 0.04:
-            kind = dice.choice((Kind.GUIDED, Kind.SAMPLES))
+        if number % NEVER_MIGRATED_EVERY == 0:
+            kind = (Kind.GUIDED, Kind.SAMPLES)[number // NEVER_MIGRATED_EVERY % 2]
         is_long = dice.random() < long_share
         tokens = dice.randint(48, 96) if is_long else dice.randint(1, 8)
         words = dice.choice((3, 10, 30, 120))
