@@ -26,6 +26,8 @@ class Load:
         self._tasks: list[asyncio.Task[None]] = []
         self._draw = itertools.cycle(random.Random(1).sample(requests, len(requests)))
         self.score = Score()
+        # Seconds that each client rests between two requests; 0 is full load.
+        self.rest_s = 0.0
         self.began_s = 0.0
         self.ended_s = 0.0
 
@@ -56,6 +58,8 @@ class Load:
             if verdict is Verdict.FAILED:
                 # A dead deployment must not turn the loop into a storm of refused connections.
                 await asyncio.sleep(0.05)
+            if self.rest_s:
+                await asyncio.sleep(self.rest_s)
 
 
 async def undisturbed(
