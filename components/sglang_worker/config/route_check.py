@@ -24,4 +24,5 @@ def _entry(resolved: ResolvedMethod) -> dict[str, Any]:
         "path": f"/engine/{descriptor.path}",
         "method": f"{_OWNERS[descriptor.target]}.{descriptor.method}",
         "async": inspect.iscoroutinefunction(resolved.function),
+        "fields": sorted(resolved.plan.fields()),
     }
