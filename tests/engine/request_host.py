@@ -19,7 +19,7 @@ from sglang_worker.config.server_args import build_server_args
 from sglang_worker.engine import compat
 from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.death import Death
-from sglang_worker.engine.launch import PLAIN_SCHEDULER_ENTRY, WorkerEngine, start_engine
+from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.engine.signals import SignalOwner
 from sglang_worker.lifecycle.gate import AdmissionGate
 from sglang_worker.workers.generate_handler import GenerateHandler
@@ -91,9 +91,7 @@ class RequestHost:
             ["--model-path", str(model), "--log-level", "warning", *flags],
             {"DYN_DISCOVERY_BACKEND": "file", **os.environ},
         )
-        self.engine: WorkerEngine = start_engine(
-            config, build_server_args(config), PLAIN_SCHEDULER_ENTRY
-        )
+        self.engine: WorkerEngine = start_engine(config, build_server_args(config))
         self.loop: asyncio.AbstractEventLoop = self.engine.engine.loop
         # SGLang's own handlers would kill the test process when a scheduler fails.
         self.signals = SignalOwner(self.loop, lambda _: None, lambda: None)

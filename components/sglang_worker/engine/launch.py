@@ -17,8 +17,7 @@ from sglang_worker.errors import EngineStartError, WorkerError
 from sglang_worker.requests.ids import is_probe_id
 from sglang_worker.requests.limits import EngineLimits
 
-SCHEDULER_ENTRY = EntryPoint("sglang_worker.runners.process", "run_scheduler_process")
-PLAIN_SCHEDULER_ENTRY = EntryPoint("sglang.srt.managers.scheduler", "run_scheduler_process")
+SCHEDULER_ENTRY = EntryPoint("sglang_worker.engine.scheduler_process", "run_scheduler_process")
 DETOKENIZER_ENTRY = EntryPoint("sglang.srt.managers.detokenizer_manager", "run_detokenizer_process")
 
 logger = logging.getLogger(__name__)

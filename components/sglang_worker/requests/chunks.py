@@ -16,6 +16,8 @@ from sglang_worker.requests.mapping import GenerateCall
 
 MAX_MESSAGE_CHARS = 4096
 SERVER_ERROR = 500
+BAD_REQUEST = 400
+GRAMMAR_FAILURE = "Grammar accept_token failed"
 
 
 class ChunkWriter:
@@ -117,6 +119,9 @@ def abort_error(finish: Mapping[str, Any]) -> RefusedByEngine | EndedByEngine:
     text = message[:MAX_MESSAGE_CHARS] if isinstance(message, str) and message else ""
     if status is None and finish.get("err_type") is None:
         return EndedByEngine(text or "the engine ended the request")
+    if text.startswith(GRAMMAR_FAILURE):
+        # SGLang calls it its own error, but the client's grammar left no way to go on.
+        return RefusedByEngine(BAD_REQUEST, text)
     if isinstance(status, bool) or not isinstance(status, int) or not 400 <= status < 600:
         status = SERVER_ERROR
     return RefusedByEngine(int(status), text or "the engine refused the request")

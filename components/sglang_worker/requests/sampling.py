@@ -26,7 +26,10 @@ _RANGES: Mapping[str, _Range] = {
     "min_p": _Range(lambda value: 0 <= value <= 1, "must be between 0 and 1"),
     "frequency_penalty": _Range(lambda value: -2 <= value <= 2, "must be between -2 and 2"),
     "presence_penalty": _Range(lambda value: -2 <= value <= 2, "must be between -2 and 2"),
-    "repetition_penalty": _Range(lambda value: 0 < value <= 2, "must be above 0 and at most 2"),
+    # Logits are divided by it: a tiny one makes them infinite, and SGLang's sampling fails.
+    "repetition_penalty": _Range(
+        lambda value: 0.01 <= value <= 2, "must be at least 0.01 and at most 2"
+    ),
 }
 
 

@@ -18,6 +18,8 @@ from sglang_worker.requests.validation import (
 )
 
 MAX_STOP_STRINGS = 32
+# End-of-sequence tokens that SGLang holds back besides the request's own stop tokens.
+END_TOKENS = 16
 
 
 class Stopping(msgspec.Struct, frozen=True):
@@ -49,7 +51,8 @@ def stopping(conditions: Mapping[str, Any], prompt_tokens: int, limits: EngineLi
     if boolean(conditions, "ignore_eos"):
         fields["ignore_eos"] = True
     fields.update(_stop_strings(conditions, limits))
-    fields.update(_min_tokens(conditions, max_tokens, prompt_tokens, limits))
+    stop_ids = len(fields.get("stop_token_ids", ()))
+    fields.update(_min_tokens(conditions, max_tokens, prompt_tokens, limits, stop_ids))
     return Stopping(fields, max_tokens, frozenset(named))
 
 
@@ -74,6 +77,7 @@ def _min_tokens(
     max_tokens: int | None,
     prompt_tokens: int,
     limits: EngineLimits,
+    stop_ids: int,
 ) -> dict[str, Any]:
     min_tokens = integer(conditions, "min_tokens", low=0)
     if not min_tokens:
@@ -88,6 +92,8 @@ def _min_tokens(
             f"{min_tokens} tokens after a prompt of {prompt_tokens} do not fit the context of "
             f"{limits.usable_context} tokens",
         )
+    if stop_ids >= limits.vocab_size - END_TOKENS:
+        raise InvalidRequest("min_tokens", "cannot hold back a whole vocabulary of stop tokens")
     if not limits.has_tokenizer or not limits.has_eos:
         raise InvalidRequest(
             "min_tokens", "needs a tokenizer with an end-of-sequence token in the engine"

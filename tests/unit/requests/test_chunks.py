@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sglang_worker.requests.chunks import ChunkWriter, complete_at_once
+from sglang_worker.requests.chunks import GRAMMAR_FAILURE, ChunkWriter, complete_at_once
 from sglang_worker.requests.errors import EndedByEngine, RefusedByEngine
 from sglang_worker.requests.mapping import GenerateCall
 
@@ -156,6 +156,7 @@ def test_prompt_logprobs_ride_on_the_last_chunk_and_the_first_token_has_none(cal
         ({"type": "abort", "message": "m", "status_code": 400}, 400),
         ({"type": "abort", "message": "m", "status_code": 503}, 503),
         ({"type": "abort", "message": "m", "status_code": 200}, 500),
+        ({"type": "abort", "message": GRAMMAR_FAILURE, "status_code": 500}, 400),
         ({"type": "abort", "message": "m", "err_type": "InternalServerError"}, 500),
     ],
 )
@@ -164,7 +165,7 @@ def test_an_abort_with_a_status_is_a_refusal(
 ) -> None:
     with pytest.raises(RefusedByEngine) as caught:
         ChunkWriter(call()).write(output([1], finish))
-    assert (caught.value.status, caught.value.message) == (status, "m")
+    assert (caught.value.status, caught.value.message) == (status, finish["message"])
 
 
 def test_an_abort_without_a_status_lets_another_worker_go_on(call: Call) -> None:

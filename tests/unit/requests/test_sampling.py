@@ -60,6 +60,7 @@ def test_a_huge_top_k_is_cut_to_what_sglang_can_hold(call: Call) -> None:
         ("frequency_penalty", 2.1),
         ("presence_penalty", -2.1),
         ("repetition_penalty", 0),
+        ("repetition_penalty", 1e-30),
         ("repetition_penalty", 2.5),
         ("top_k", -2),
         ("top_k", 1.5),

@@ -92,6 +92,13 @@ def test_min_tokens_above_max_tokens_or_beyond_the_context_is_impossible(call: C
     assert stopped(call, min_tokens=4, max_tokens=4)["min_new_tokens"] == 4
 
 
+def test_min_tokens_cannot_hold_back_every_token_there_is(call: Call) -> None:
+    every = list(range(1000))
+    with pytest.raises(InvalidRequest, match="min_tokens"):
+        stopped(call, min_tokens=1, stop_token_ids=every)
+    assert stopped(call, stop_token_ids=every)
+
+
 @pytest.mark.parametrize("change", [{"has_tokenizer": False}, {"has_eos": False}])
 def test_min_tokens_needs_an_end_of_sequence_to_hold_back(
     call: Call, change: dict[str, Any]

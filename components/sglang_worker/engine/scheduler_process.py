@@ -1,0 +1,49 @@
+"""The first code of ours in a scheduler process: guards and phases, then the runners' entry.
+
+SGLang starts it by name, forked or spawned, directly or through the data-parallel controller, with
+the arguments of its own entry.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from sglang_worker.engine import grammar_guard
+from sglang_worker.runners.process import run_scheduler_process as run_with_reports
+from sglang_worker.system import phases
+from sglang_worker.system.state import Phase
+
+# Steps of SGLang's ModelRunner that take long, and what an operator sees meanwhile.
+_STEPS = {
+    "init_attention_backends": Phase.COMPILING,
+    "init_cuda_graphs": Phase.CAPTURING,
+}
+
+
+def run_scheduler_process(*arguments: Any) -> None:
+    """Run SGLang's scheduler until it ends."""
+    grammar_guard.install()
+    report_steps(os.environ.get(phases.VARIABLE))
+    run_with_reports(*arguments)
+
+
+def report_steps(socket_name: str | None) -> None:
+    """Tell the listener's child when a long step of loading begins; nothing without a listener."""
+    if not socket_name:
+        return
+    from sglang.srt.model_executor.model_runner import ModelRunner
+
+    for name, phase in _STEPS.items():
+        step = getattr(ModelRunner, name, None)
+        if callable(step):
+            setattr(ModelRunner, name, _announced(step, socket_name, phase))
+
+
+def _announced(step: Callable[..., Any], socket_name: str, phase: Phase) -> Callable[..., Any]:
+    def announced(*arguments: Any, **keywords: Any) -> Any:
+        phases.report_phase(socket_name, phase)
+        return step(*arguments, **keywords)
+
+    return announced
