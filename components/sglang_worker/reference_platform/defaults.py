@@ -48,9 +48,12 @@ def process_environment() -> Mapping[str, str]:
 
 
 def fill_unset(server_args: Any) -> None:
-    """The same defaults for engines that other programs start, where SGLang left None."""
+    """The same defaults for engines that other programs start, where SGLang left a field unset.
+
+    By then SGLang has filled in ``intel_amx`` for the CPU; those kernels do not exist here.
+    """
     for name, value in ENGINE_DEFAULTS.items():
-        if getattr(server_args, name, value) is None:
+        if getattr(server_args, name, value) in (None, "intel_amx"):
             setattr(server_args, name, value)
     if server_args.dtype == "auto":
         from sglang_worker.reference_platform.precision import checkpoint_type

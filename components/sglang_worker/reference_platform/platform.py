@@ -23,6 +23,10 @@ class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
     def __init__(self) -> None:
         patches.apply()
 
+    def get_device(self, device_id: int = 0) -> str:
+        """A name, as `--device` takes it; the mixin's torch.device is not accepted there."""
+        return "cpu"
+
     def apply_server_args_defaults(self, server_args: Any) -> None:
         defaults.fill_unset(server_args)
 
@@ -31,6 +35,10 @@ class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
         from sglang_worker.reference_platform import hooks
 
         hooks.install()
+
+    def empty_cache(self) -> None:
+        """Nothing to return to a device. The mixin's garbage collection walks all of SGLang's
+        objects, a second per flush, and frees nothing that reference counts did not."""
 
     def is_pin_memory_available(self, device: Any = None) -> bool:
         return False

@@ -25,7 +25,13 @@ def test_a_users_value_is_never_overridden() -> None:
 def test_only_unset_fields_of_a_foreign_engine_are_filled() -> None:
     fields: dict[str, Any] = dict.fromkeys(defaults.ENGINE_DEFAULTS)
     arguments = types.SimpleNamespace(
-        **{**fields, "max_total_tokens": 7, "dtype": "auto", "model_path": "/nowhere"}
+        **{
+            **fields,
+            "max_total_tokens": 7,
+            "attention_backend": "intel_amx",
+            "dtype": "auto",
+            "model_path": "/nowhere",
+        }
     )
     defaults.fill_unset(arguments)
     assert arguments.max_total_tokens == 7
