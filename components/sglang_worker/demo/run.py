@@ -1,7 +1,7 @@
 """``make demo`` and ``make serve``: checkpoints, a frontend, a worker, two questions.
 
 Exit codes: 0 done, 1 a step failed (its process's last lines are printed), 130 or 143 when
-interrupted. In every case nothing is left running.
+interrupted. In every case nothing is left running; the logs of the last run stay in DIR/logs.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Demo:
         self._progress = progress
         self._children: list[Child] = []
         self._scratch = Path(tempfile.mkdtemp(prefix="sglang-worker-demo-"))
+        self._logs = Path(options.dir) / "logs"
 
     def run(self) -> None:
         place = self._place()
@@ -101,6 +102,7 @@ class Demo:
         started = time.monotonic()
         model = ensure(self._options.dir, ["gdn"])["gdn"]
         self._progress.done(f"checkpoint {model}", time.monotonic() - started)
+        self._logs.mkdir(parents=True, exist_ok=True)
         discovery = self._scratch / "discovery"
         discovery.mkdir()
         serve = self._options.serve
@@ -114,7 +116,7 @@ class Demo:
 
     def _launch(self, spec: ChildSpec) -> None:
         try:
-            self._children.append(Child(spec, self._scratch))
+            self._children.append(Child(spec, self._logs))
         except OSError as error:
             raise DemoFailure(f"the {spec.name} cannot be started: {error}") from error
 
@@ -122,7 +124,7 @@ class Demo:
         def show(elapsed_s: float) -> None:
             _, body = client.get_json(place.system_port, "/startup", timeout_s=1.0)
             phase = body.get("phase") if isinstance(body, dict) else None
-            self._progress.waiting(f"worker: {phase or 'importing'}", elapsed_s)
+            self._progress.waiting(f"worker: {phase or 'starting'}", elapsed_s)
 
         self._wait(
             lambda: client.get_json(place.system_port, "/ready")[0] == 200,
@@ -169,6 +171,7 @@ class Demo:
     def _serve(self, place: Deployment) -> None:
         for line in curl_lines(place):
             self._progress.say(line)
+        self._progress.say(f"Logs: {self._logs}. Ctrl-C stops everything.")
         while True:
             for child in self._children:
                 child.require_running()
@@ -198,7 +201,6 @@ def curl_lines(place: Deployment) -> list[str]:
         f"  curl -s -X POST {system}/engine/drain",
         f"  curl -s -X POST {system}/engine/resume",
         "",
-        "Ctrl-C stops everything.",
     ]
 
 
