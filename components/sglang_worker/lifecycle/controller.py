@@ -151,8 +151,8 @@ class LifecycleController:
     # --- start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> Written:
-        """The first registration. Until it is confirmed the worker is not ready."""
-        written = await self.core.spawn(self.core.registration.wish(True))
+        """The first registration, unless a signal came first."""
+        written = await self.core.register()
         self.core.publisher.publish(self.core.status())
         return written
 

@@ -134,9 +134,13 @@ class LifecycleCore:
         return written
 
     async def register(self) -> Written:
-        return await self.bounded(self.spawn(self.registration.wish(True)))
+        """Assert registration, unless the worker has left `serving` while the caller waited for
+        something else: a late wish would supersede the withdrawal."""
+        if not self.life.desired:
+            return Written.SUPERSEDED
+        return await self.bounded(self.registration.wish_soon(True))
 
-    async def bounded(self, attempt: asyncio.Task[Written]) -> Written:
+    async def bounded(self, attempt: asyncio.Future[Written]) -> Written:
         done, _ = await asyncio.wait({attempt}, timeout=self.settings.discovery_timeout_s)
         return attempt.result() if done else Written.FAILED
 

@@ -59,6 +59,8 @@ class FakeEngine:
 
     async def _call(self, name: str, *details: Any) -> dict[str, bool]:
         self.calls.append((name, *details))
+        for _ in range(3):
+            await asyncio.sleep(0)
         if self.hold is not None:
             await self.hold.wait()
         if name in self.fail:

@@ -384,3 +384,22 @@ async def test_stop_keeps_withdrawing_while_discovery_fails(
     await world.controller.stop_soon()
     assert world.discovery.calls.count("withdraw") == 4
     assert not world.discovery.present
+
+
+async def test_stop_during_the_undo_of_a_failed_pause_is_not_undone_by_it() -> None:
+    world = await World().started()
+    world.engine.fail = {"pause"}
+    pause = asyncio.ensure_future(world.controller.pause({}))
+    await world.until(lambda: ("continue",) in world.engine.calls)
+    await world.controller.stop_soon()
+    assert (await pause).status == 500
+    await world.registration.settled()
+    assert not world.registration.desired and not world.discovery.present
+
+
+async def test_a_stop_before_the_first_registration_keeps_the_worker_out_of_discovery() -> None:
+    world = World()
+    await world.controller.stop_soon()
+    await world.controller.start()
+    await world.registration.settled()
+    assert not world.registration.desired and not world.discovery.present
