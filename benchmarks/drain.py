@@ -48,15 +48,16 @@ class Profile(msgspec.Struct, frozen=True):
     cycles: int
     requests: int
     sigterms: int
+    deaths: int
     limit0_cycles: int
     latency: int
 
 
 PROFILES = {
-    "short": Profile(60, 6, 6, 0, 2, 3, 3),
-    "long": Profile(400, 8, 50, 10_000, 20, 25, 10),
-    "stub": Profile(200, 8, 20, 2_000, 4, 10, 5),
-    "upstream": Profile(100, 8, 0, 0, 6, 0, 0),
+    "short": Profile(60, 6, 6, 0, 2, 0, 3, 3),
+    "long": Profile(400, 8, 50, 10_000, 20, 4, 25, 10),
+    "stub": Profile(200, 8, 20, 2_000, 4, 0, 10, 5),
+    "upstream": Profile(100, 8, 0, 0, 6, 2, 0, 0),
 }
 
 
@@ -92,11 +93,12 @@ async def prove(kind: WorkerKind, profile: Profile, folder: Path, seed: int) -> 
                     profile.requests,
                 )
             )
-        note(
-            await phases.sigterms(
-                "SIGTERM, migration limit 3", fleet, load(), profile.clients, profile.sigterms
-            )
-        )
+        for blow, count in (
+            (phases.SIGTERM, profile.sigterms),
+            (phases.SCHEDULER_DEATH, profile.deaths),
+        ):
+            if count:
+                note(await phases.endings(blow, fleet, load(), profile.clients, count))
         if profile.limit0_cycles:
             await fleet.restart_frontend(migration_limit=0)
             note(
@@ -112,8 +114,9 @@ async def prove(kind: WorkerKind, profile: Profile, folder: Path, seed: int) -> 
 
 
 def report(profile: str, done: list[Phase]) -> dict[str, Any]:
-    """What is written. Without migration the frontend's own race shows, so that is not judged."""
-    judged = [phase for phase in done if "limit 0" not in phase.name]
+    """What is written. Without migration the frontend's own race shows, and upstream's worker is
+    there to be compared with: neither is judged."""
+    judged = [phase for phase in done if "limit 0" not in phase.name and profile != "upstream"]
     return {
         "profile": profile,
         "machine": f"{platform.machine()}, {platform.python_version()}",
@@ -134,7 +137,11 @@ def kind_for(profile: str, scratch: Path, extra: list[str]) -> WorkerKind:
 
 
 def main() -> int:
-    flags = argparse.ArgumentParser(description=__doc__, prog="benchmarks.drain")
+    flags = argparse.ArgumentParser(
+        description=__doc__,
+        prog="benchmarks.drain",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     chosen = flags.add_mutually_exclusive_group()
     for name in PROFILES:
         chosen.add_argument(f"--{name}", dest="profile", action="store_const", const=name)
@@ -142,12 +149,13 @@ def main() -> int:
     flags.add_argument("--cycles", type=int, help="instead of the profile's")
     flags.add_argument("--requests", type=int, help="instead of the profile's")
     flags.add_argument("--sigterms", type=int, help="instead of the profile's")
+    flags.add_argument("--deaths", type=int, help="instead of the profile's")
     flags.add_argument("--worker-arg", action="append", default=[], help="passed to every worker")
     flags.add_argument("--output", type=Path, help="default benchmarks/results/drain-PROFILE.json")
     options = flags.parse_args()
     name = options.profile or "short"
     profile = PROFILES[name]
-    for field in ("cycles", "requests", "sigterms"):
+    for field in ("cycles", "requests", "sigterms", "deaths"):
         if (value := getattr(options, field)) is not None:
             profile = msgspec.structs.replace(profile, **{field: value})
     process_table.become_subreaper()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from tests.support.client import Reply
 from tests.support.environment import with_repository_on_path
@@ -121,6 +122,14 @@ class Fleet:
             self._stack.start_frontend, migration_limit=migration_limit
         )
         await asyncio.to_thread(self.frontend.wait_for_model, self.kind.model, deadline_s=120.0)
+
+
+def scheduler_of(worker: Worker) -> psutil.Process:
+    """The engine's scheduler process, by its title."""
+    for process in psutil.Process(worker.pid).children(recursive=True):
+        if "scheduler" in " ".join(process.cmdline()) + process.name():
+            return process
+    raise LookupError(f"{worker.name} has no scheduler process")
 
 
 async def post(worker: Worker, path: str) -> Reply:

@@ -7,12 +7,13 @@ import re
 import signal
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from benchmarks.drain_proof.ask import Result, ask
-from benchmarks.drain_proof.fleet import Fleet, post, until_state
+from benchmarks.drain_proof.fleet import Fleet, post, scheduler_of, until_state
 from benchmarks.drain_proof.judge import Score
 from benchmarks.drain_proof.load import Load
 from benchmarks.drain_proof.plan import Kind, Request
@@ -110,8 +111,28 @@ async def _progress(load: Load, requests: int, deadline_s: float = 30.0) -> None
         await asyncio.sleep(0.01)
 
 
-async def sigterms(name: str, fleet: Fleet, load: Load, clients: int, count: int) -> Phase:
-    """SIGTERM to alternating workers under load; each is replaced before the next one goes."""
+class Blow(msgspec.Struct, frozen=True):
+    """One way to end a worker, and the exit code that it should lead to."""
+
+    name: str
+    strike: Callable[[Worker], None]
+    code: int
+
+
+def sigterm(worker: Worker) -> None:
+    worker.send(signal.SIGTERM)
+
+
+def kill_scheduler(worker: Worker) -> None:
+    scheduler_of(worker).kill()
+
+
+SIGTERM = Blow("SIGTERM", sigterm, 0)
+SCHEDULER_DEATH = Blow("scheduler killed", kill_scheduler, 71)
+
+
+async def endings(blow: Blow, fleet: Fleet, load: Load, clients: int, count: int) -> Phase:
+    """End alternating workers under load; each is replaced before the next one goes."""
     times = {"exit": Times(), "replacement": Times()}
     broken: list[str] = []
     load.start(clients)
@@ -120,21 +141,22 @@ async def sigterms(name: str, fleet: Fleet, load: Load, clients: int, count: int
         worker = fleet.workers[slot]
         await _progress(load, BETWEEN)
         began_s = time.monotonic()
-        worker.send(signal.SIGTERM)
+        blow.strike(worker)
         code = await asyncio.to_thread(worker.wait_exit, 90.0)
         times["exit"].values.append(time.monotonic() - began_s)
-        if code != 0:
-            broken.append(f"SIGTERM {number}: exit code {code}\n{worker.tail(15)}")
+        if code != blow.code:
+            broken.append(f"{blow.name} {number}: exit code {code}\n{worker.tail(15)}")
         try:
             await asyncio.to_thread(worker.check_nothing_left, 5.0)
         except AssertionError as left:
-            broken.append(f"SIGTERM {number}: {str(left)[:500]}")
+            broken.append(f"{blow.name} {number}: {str(left)[:500]}")
         began_s = time.monotonic()
         # An engine that loads beside two busy cores takes three times as long.
         load.rest_s = REPLACEMENT_REST_S
         fleet.workers[slot] = await fleet.start_worker()
         load.rest_s = 0.0
         times["replacement"].values.append(time.monotonic() - began_s)
+    name = f"{blow.name}, migration limit 3"
     return Phase(name, await load.stop(), load.seconds, times, broken)
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchmarks.drain import PROFILES, prove
-from benchmarks.drain_proof.fleet import real_kind
+from benchmarks.drain_proof.fleet import real_kind, scheduler_of
 from tests.support.checkpoints import checkpoint
 from tests.support.client import StreamResult
 from tests.support.stack import Frontend, Stack, Worker
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.e2e
 
 GRACE_S = "0.5"
 MODEL = "demo"
+CONFIGURED = ("pause_generation:tm", "continue_generation:tm", "flush_cache")
 
 
 def test_cycles_and_sigterms_under_load_lose_nothing(tmp_path: Path) -> None:
@@ -52,7 +53,10 @@ class Pair:
             "--served-model-name",
             MODEL,
             *arguments,
-            environ={"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": GRACE_S},
+            environ={
+                "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": GRACE_S,
+                "DYN_SGLANG_ENGINE_ROUTES": " ".join(CONFIGURED),
+            },
             ready_path="/ready" if ready else None,
             ready_deadline_s=180.0,
         )
@@ -131,13 +135,6 @@ def in_flight(worker: Worker) -> int:
     return total
 
 
-def scheduler_of(worker: Worker) -> psutil.Process:
-    for process in psutil.Process(worker.pid).children(recursive=True):
-        if "scheduler" in " ".join(process.cmdline()) + process.name():
-            return process
-    raise AssertionError(f"{worker.name} has no scheduler process")
-
-
 def listener_of(worker: Worker) -> psutil.Process:
     port = worker.system_port
     for process in psutil.Process(worker.pid).children(recursive=True):
@@ -148,6 +145,33 @@ def listener_of(worker: Worker) -> psutil.Process:
         if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections):
             return process
     raise AssertionError(f"no child of {worker.name} listens on {port}")
+
+
+def test_no_route_puts_a_drained_worker_back_into_discovery(pair: Pair) -> None:
+    worker = pair.workers[0]
+    post(worker, "/engine/drain")
+    until_state(worker, "drained")
+    assert worker.system is not None
+    instance = f"{int(str(status(worker)['worker_id'])):x}"
+    listed = pair.stack.kv_folder / "v1" / "instances" / f"dynamo%2Fbackend%2Fgenerate%2F{instance}"
+    for path, expected in (
+        ("/engine/pause_generation", 409),
+        ("/engine/control/pause_generation", 409),
+        ("/engine/continue_generation", 200),
+        ("/engine/control/continue_generation", 200),
+        ("/engine/flush_cache", 200),
+        ("/engine/control/flush_cache", 200),
+        ("/engine/control/release_memory_occupation", 200),
+        ("/engine/resume", 409),
+        ("/engine/continue_generation", 409),
+        ("/engine/control/resume_memory_occupation", 200),
+        ("/engine/server_info", 200),
+    ):
+        assert post(worker, path) == expected, path
+        assert status(worker)["state"] == "drained", path
+        assert not listed.exists(), path
+    assert post(worker, "/engine/resume") == 200
+    assert listed.exists()
 
 
 def test_a_client_that_hangs_up_does_not_keep_the_worker_from_drained(pair: Pair) -> None:

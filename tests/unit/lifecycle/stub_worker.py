@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -209,7 +210,7 @@ async def run(options: argparse.Namespace, listener: SystemListener | None, port
             nudge=lambda: served.worker_id,
             stop_steps=StopSteps(
                 deferred_handlers=deferred,
-                runtime_shutdown=runtime.shutdown,
+                runtime_shutdown=threading.Event().wait if options.hang else runtime.shutdown,
                 serving_ended=ended,
                 engine_shutdown=lambda: None,
             ),
@@ -262,6 +263,7 @@ def main() -> int:
     flags.add_argument("--delay-ms", type=float, default=0.0)
     flags.add_argument("--wide", type=int, default=1)
     flags.add_argument("--shutdown-timeout", type=float, default=20.0)
+    flags.add_argument("--hang", action="store_true", help="block the loop for ever when stopping")
     options = flags.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     listener, port = start_listener()

@@ -120,3 +120,11 @@ def test_a_failing_discovery_does_not_keep_a_worker_from_stopping(deployment: De
     worker.send(signal.SIGTERM)
     assert worker.wait_exit(15) == 0
     assert "discovery has not confirmed" in worker.log()
+
+
+def test_a_stage_that_blocks_the_loop_ends_with_70_and_every_stack(deployment: Deployment) -> None:
+    worker = deployment.stub("worker", "--hang", "--shutdown-timeout", "2")
+    worker.send(signal.SIGTERM)
+    assert worker.wait_exit(20) == 70
+    assert "'runtime shutdown' hangs" in worker.log()
+    assert "stub_worker.py" in worker.log()
