@@ -174,8 +174,15 @@ def read_limits(engine: Any) -> EngineLimits:
         guided=args.grammar_backend not in (None, "none"),
         reasoning_parser=_reasoning_parser(manager, args),
         strict_thinking=bool(getattr(args, "enable_strict_thinking", False)),
+        default_sampling=_default_sampling(config),
         request_fields=request_fields(),
     )
+
+
+def _default_sampling(model_config: Any) -> dict[str, float]:
+    """What SGLang's own server falls back to with ``--sampling-defaults model``, its default."""
+    read = getattr(model_config, "get_default_sampling_params", None)
+    return {} if read is None else dict(read() or {})
 
 
 def _reasoning_parser(manager: Any, args: Any) -> str | None:

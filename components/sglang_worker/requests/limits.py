@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -27,6 +29,8 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     guided: bool = True
     reasoning_parser: str | None = None
     strict_thinking: bool = False
+    # The model's own sampling options (generation_config.json), for what a client leaves out.
+    default_sampling: Mapping[str, float] = {}
     # Fields of SGLang's generate request that the installed release has.
     request_fields: frozenset[str] = frozenset()
 

@@ -70,7 +70,7 @@ def map_request(
         # SGLang masks the end of sequence; a finished grammar masks the rest, no token is left.
         raise InvalidRequest("min_tokens", "cannot be combined with guided decoding")
     sampling: dict[str, Any] = {
-        **sampling_fields(sampling_options),
+        **sampling_fields(sampling_options, limits.default_sampling),
         **stops.fields,
         **constraint,
         **thinking_budget(request, conditions, limits),

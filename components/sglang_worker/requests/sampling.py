@@ -4,6 +4,7 @@ message carries the client's field name."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,9 +34,12 @@ _RANGES: Mapping[str, _Range] = {
 }
 
 
-def sampling_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """SGLang sampling parameters from ``sampling_options``; what the client left out is absent."""
-    fields: dict[str, Any] = {}
+def sampling_fields(
+    options: Mapping[str, Any], defaults: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, Any]:
+    """SGLang sampling parameters from ``sampling_options``; what the client left out is the
+    model's default, or absent."""
+    fields: dict[str, Any] = dict(defaults)
     for name, allowed in _RANGES.items():
         value = number(options, name)
         if value is None:

@@ -94,3 +94,14 @@ def test_a_section_that_is_no_object_is_named(call: Call, section: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         call(**{section: [1]})
     assert caught.value.field == section
+
+
+def test_the_models_own_defaults_fill_what_the_client_left_out(call: Call) -> None:
+    defaults = {"default_sampling": {"temperature": 0.6, "top_k": 20}}
+    mapped = call(sampling={"temperature": 1.0, "top_k": None}, change=defaults)
+    assert mapped.fields["sampling_params"] == {
+        "temperature": 1.0,
+        "top_k": 20,
+        "max_new_tokens": None,
+    }
+    assert defaults["default_sampling"] == {"temperature": 0.6, "top_k": 20}
