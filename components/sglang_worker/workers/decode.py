@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from sglang_worker.engine import compat, dynamo_compat
 from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
+from sglang_worker.requests.openai_chat import Render
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.generate_handler import GenerateHandler
 from sglang_worker.workers.health import generate_payload
@@ -33,6 +34,7 @@ def build(context: WorkerContext) -> WorkerService:
         loras=loras.names,
         traces=bool(engine.server_args.enable_trace),
         answer_probe=context.probe_may_use_engine,
+        render=chat_renderer(manager.tokenizer) if config.model.use_sglang_tokenizer else None,
     )
     others: dict[str, Handler] = {
         "clear_kv_blocks": clear_kv_blocks(control),
@@ -77,6 +79,19 @@ def build_loras(
         enabled=bool(context.engine.server_args.enable_lora),
         at_start=compat.loaded_loras(context.engine.tokenizer_manager),
     )
+
+
+def chat_renderer(tokenizer: Any) -> Render:
+    """The model's chat template as SGLang's tokenizer applies it."""
+
+    def render(messages: list[Any], arguments: Mapping[str, Any]) -> list[int]:
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **arguments
+        )
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    return render
 
 
 def clear_kv_blocks(control: EngineControl) -> Handler:

@@ -14,6 +14,7 @@ from sglang_worker.requests.chunks import ChunkWriter, complete_at_once
 from sglang_worker.requests.ids import new_probe_id, new_request_id
 from sglang_worker.requests.limits import EngineLimits
 from sglang_worker.requests.mapping import GenerateCall, map_request
+from sglang_worker.requests.openai_chat import ChatChunkWriter, Render, preprocess
 from sglang_worker.workers.admission import Admission, Ticket
 from sglang_worker.workers.failures import EXPECTED, to_dynamo
 from sglang_worker.workers.probes import IsProbe
@@ -36,7 +37,9 @@ class GenerateHandler(RequestsInFlight):
         remote_prefill: bool = False,
         traces: bool = False,
         answer_probe: Callable[[], bool] = lambda: True,
+        render: Render | None = None,
     ) -> None:
+        """``render``: chat requests arrive as the client wrote them and are answered as text."""
         self._manager = tokenizer_manager
         self._limits = limits
         self._admission = admission
@@ -45,6 +48,7 @@ class GenerateHandler(RequestsInFlight):
         self._remote_prefill = remote_prefill
         self._traces = traces
         self._answer_probe = answer_probe
+        self._render = render
         self._live: set[Generation] = set()
         # asyncio keeps only weak references to tasks.
         self._releases: set[asyncio.Task[None]] = set()
@@ -62,12 +66,7 @@ class GenerateHandler(RequestsInFlight):
         generation: Generation | None = None
         gone: asyncio.Future[Any] | None = None
         try:
-            call = map_request(
-                request,
-                self._limits,
-                loras=self._loras(),
-                remote_prefill=self._remote_prefill,
-            )
+            call = self._map(request, probe)
             if call.is_already_complete:
                 for chunk in complete_at_once(call):
                     yield chunk
@@ -77,7 +76,7 @@ class GenerateHandler(RequestsInFlight):
             self._live.add(generation)
             gone = context.async_killed_or_stopped()
             gone.add_done_callback(generation.stop)
-            writer = ChunkWriter(call)
+            writer = self._writer(call, request, context, probe)
             first = await generation.first()
             if first is None:
                 return
@@ -93,6 +92,20 @@ class GenerateHandler(RequestsInFlight):
             if gone is not None:
                 gone.cancel()
             self._leave(generation, ticket)
+
+    def _map(self, request: Any, probe: bool) -> GenerateCall:
+        if self._render is not None and not probe:
+            request = preprocess(request, self._render)
+        return map_request(
+            request, self._limits, loras=self._loras(), remote_prefill=self._remote_prefill
+        )
+
+    def _writer(
+        self, call: GenerateCall, request: Any, context: Any, probe: bool
+    ) -> ChunkWriter | ChatChunkWriter:
+        if self._render is not None and not probe:
+            return ChatChunkWriter(call, request, context.id())
+        return ChunkWriter(call)
 
     def _fields(self, call: GenerateCall, context: Any) -> Mapping[str, Any]:
         if not self._traces:
