@@ -1,22 +1,21 @@
 """Finding every process that a test run started, also those that left their group or parent.
 
-The test process makes itself a child subreaper: whatever its children leave behind is handed to it
-instead of to init, so "all descendants of this process" is complete. Schedulers that rewrite their
-title (and with it their environment block) and helpers with a session of their own are found too.
+After `become_subreaper`, whatever the children of this process leave behind is handed to it instead
+of to init, so "all descendants of this process" is complete: schedulers that rewrite their title
+(and with it their environment block) and helpers with a session of their own are found too.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 import time
 from collections.abc import Iterable
 
 import msgspec
 import psutil
+from sglang_worker.demo.processes import adopt_orphans as become_subreaper
 
-_PR_SET_CHILD_SUBREAPER = 36
+__all__ = ["Identity", "alive", "become_subreaper", "descendants", "identify", "kill", "wait_gone"]
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -25,12 +24,6 @@ class Identity(msgspec.Struct, frozen=True):
     pid: int
     started_s: float
     command: str
-
-
-def become_subreaper() -> None:
-    """Orphans of our children become our own children (Linux only; elsewhere nothing happens)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def identify(process: psutil.Process) -> Identity | None:
