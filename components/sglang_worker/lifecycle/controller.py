@@ -19,7 +19,7 @@ from sglang_worker.lifecycle.engine_operations import (
 from sglang_worker.lifecycle.machine import STOPPING
 from sglang_worker.lifecycle.memory import InvalidTags, in_order, requested_tags
 from sglang_worker.lifecycle.ports import EngineControl
-from sglang_worker.lifecycle.registration import Confirmed, Written
+from sglang_worker.lifecycle.registration import Written
 from sglang_worker.lifecycle.states import Answer, Ask, Effect, State, Status
 
 logger = logging.getLogger(__name__)
@@ -48,12 +48,6 @@ class LifecycleController:
     @property
     def state(self) -> State:
         return self.core.life.state
-
-    @property
-    def serving(self) -> bool:
-        """For `/ready`: serving, and discovery has confirmed it."""
-        registered = self.core.registration.confirmed is Confirmed.YES
-        return self.core.life.state is State.SERVING and registered
 
     @property
     def probe_may_use_engine(self) -> bool:
