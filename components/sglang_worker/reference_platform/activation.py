@@ -82,8 +82,8 @@ def parse_mode(value: str) -> Mode:
 def decide(environ: Mapping[str, str], signs: Signs) -> Decision:
     """Whether the reference platform is active; pure.
 
-    `on` overrides hints at hardware, never another explicit choice of platform: two active
-    platforms are an error in SGLang.
+    `on` overrides hints at hardware, never another explicit choice: two active platforms are an
+    error in SGLang, and its own CPU engine needs kernels of its own.
     """
     mode = parse_mode(environ.get(VARIABLE, ""))
     if mode is Mode.OFF:
@@ -93,6 +93,8 @@ def decide(environ: Mapping[str, str], signs: Signs) -> Decision:
         return Decision(active=True, reason=f"SGLANG_PLATFORM={chosen}")
     if chosen:
         return Decision(active=False, reason=f"SGLANG_PLATFORM={chosen} selects another platform")
+    if environ.get("SGLANG_USE_CPU_ENGINE"):
+        return Decision(active=False, reason="SGLANG_USE_CPU_ENGINE chooses SGLang's own engine")
     if mode is Mode.ON:
         return Decision(active=True, reason=f"{VARIABLE} is on")
     objection = _objection(environ, signs)
@@ -103,8 +105,6 @@ def decide(environ: Mapping[str, str], signs: Signs) -> Decision:
 
 def _objection(environ: Mapping[str, str], signs: Signs) -> str | None:
     """The first reason why `auto` keeps out of the way, or None."""
-    if environ.get("SGLANG_USE_CPU_ENGINE"):
-        return "SGLANG_USE_CPU_ENGINE chooses SGLang's own CPU engine"
     if signs.other_platforms:
         return f"another SGLang platform is installed: {', '.join(signs.other_platforms)}"
     if signs.device_nodes:

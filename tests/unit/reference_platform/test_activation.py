@@ -73,8 +73,11 @@ def test_on_overrides_signs_of_hardware(value: str) -> None:
     assert decide({VARIABLE: value}, signs).active
 
 
-def test_on_does_not_fight_another_selected_platform() -> None:
-    assert not decide({VARIABLE: "on", "SGLANG_PLATFORM": "somebodys_npu"}, PLAIN).active
+@pytest.mark.parametrize(
+    "choice", [{"SGLANG_PLATFORM": "somebodys_npu"}, {"SGLANG_USE_CPU_ENGINE": "1"}]
+)
+def test_on_does_not_fight_another_explicit_choice(choice: dict[str, str]) -> None:
+    assert not decide({VARIABLE: "on", **choice}, PLAIN).active
 
 
 def test_selecting_it_by_name_activates_it() -> None:
