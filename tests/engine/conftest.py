@@ -14,6 +14,7 @@ import pytest
 from sglang_worker.reference_platform.defaults import process_environment
 
 from tests.engine.engine_host import EngineHost
+from tests.engine.route_client import RouteWorker
 from tests.engine.runners_fixture import runner_lab as runner_lab
 from tests.engine.transformers_host import TransformersHost
 
@@ -83,3 +84,20 @@ def engine_for(
     for engine in live.values():
         engine.close()
     multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def _shared_route_worker(
+    checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RouteWorker]:
+    running = RouteWorker(checkpoint("gdn"), tmp_path_factory.mktemp("routes"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def route_worker(_shared_route_worker: RouteWorker) -> Iterator[RouteWorker]:
+    """A worker with engine routes, shared by all tests of them; each must leave it serving."""
+    yield _shared_route_worker
+    assert _shared_route_worker.process.poll() is None
+    assert _shared_route_worker.state() == "serving"

@@ -16,7 +16,6 @@ from sglang_worker.system.envelope import envelope
 from sglang_worker.system.faults import RouteFault
 from sglang_worker.system.json_schema import object_schema
 from sglang_worker.system.lifecycle_port import LifecyclePort
-from sglang_worker.system.profiling import SingleProfile
 from sglang_worker.system.routes import Call, Handler, Reply, Route
 from sglang_worker.system.state import RouteSpec
 from sglang_worker.system.typed_request import TypedRequest, checked_arguments
@@ -145,11 +144,10 @@ def control_routes(
     """All fixed control routes. ``request_class`` finds SGLang's request classes by name;
     ``facts`` are those of the running engine."""
     one_at_a_time = asyncio.Lock()
-    profiling = SingleProfile(calls)
     routes = [
         _operation_route(
             operation,
-            getattr(profiling if hasattr(profiling, operation.name) else calls, operation.name),
+            getattr(calls, operation.name),
             guard,
             _fields(operation.request, operation.hidden, request_class),
             limits,
