@@ -3,113 +3,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 from sglang_worker.errors import ConfigError
-from sglang_worker.system.app import EngineRequest
-from sglang_worker.system.argument_checks import EngineFacts
 from sglang_worker.system.binding import bind
 from sglang_worker.system.bridge import SyncBridge
 from sglang_worker.system.builtin import lifecycle_routes, server_info_route
-from sglang_worker.system.configured import BodyLimits, configured_routes
+from sglang_worker.system.configured import configured_routes
 from sglang_worker.system.control import control_routes
 from sglang_worker.system.grammar import parse_descriptors
 from sglang_worker.system.loras import LoraRefused, lora_routes
 from sglang_worker.system.routes import Route, RouteTable
-from sglang_worker.system.server_info import ServerInfo
 from sglang_worker.system.state import Access, RouteSpec
 
 from .toy_engine import ToyEngine, ToyManager
-
-LIMITS = BodyLimits(100, 1000)
-FACTS = EngineFacts(device="cpu", disk_formats=("auto",))
-
-
-class Answer(msgspec.Struct):
-    status: int
-    body: dict[str, Any]
-    result: Any = None
-
-
-class ToyLifecycle:
-    """Notes what it was asked and answers what it is told to."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.answer = Answer(200, {"worker_id": "7", "state": "serving", "reason": None})
-
-    async def _note(self, name: str, body: Mapping[str, Any]) -> Answer:
-        self.asked.append((name, dict(body)))
-        return self.answer
-
-    async def drain(self) -> Answer:
-        return await self._note("drain", {})
-
-    async def resume(self) -> Answer:
-        return await self._note("resume", {})
-
-    async def pause(self, body: Mapping[str, Any]) -> Answer:
-        return await self._note("pause", body)
-
-    async def continue_(self, body: Mapping[str, Any]) -> Answer:
-        return await self._note("continue", body)
-
-    async def release(self, body: Mapping[str, Any]) -> Answer:
-        return await self._note("release", body)
-
-    async def resume_memory(self, body: Mapping[str, Any]) -> Answer:
-        return await self._note("resume_memory", body)
-
-
-class Req(msgspec.Struct, kw_only=True):
-    """Stands for every request class of SGLang's."""
-
-    rid: str | None = None
-    http_worker_ipc: str | None = None
-    req_type: int = 0
-    new_version: str = "v"
-    abort_all_requests: bool = True
-    mode: str = "abort"
-    tags: list[str] | None = None
-    load_format: str | None = None
-    num_steps: int | None = None
-    activities: list[str] | None = None
-    serialized_named_tensors: list[bytes] = []
-
-
-class ToyCalls:
-    def __init__(self) -> None:
-        self.result: Any = None
-        self.error: Exception | None = None
-        self.called: list[tuple[str, dict[str, Any]]] = []
-        self.running = 0
-        self.most = 0
-
-    def __getattr__(self, name: str) -> Any:
-        async def call(body: Mapping[str, Any] | None = None) -> Any:
-            self.running += 1
-            self.most = max(self.most, self.running)
-            await asyncio.sleep(0.005)
-            self.running -= 1
-            self.called.append((name, dict(body or {})))
-            if self.error is not None:
-                raise self.error
-            return self.result
-
-        return call
-
-
-async def ask(
-    routes: list[Route], path: str, body: bytes | dict[str, Any] = b"", method: str = "POST"
-) -> tuple[int, Any]:
-    content = json.dumps(body).encode() if isinstance(body, dict) else body
-    request = EngineRequest(method=method, path=path, body=content, remote="127.0.0.1")
-    answer = await RouteTable(routes).handle(request)
-    assert answer.headers["Content-Type"] == "application/json"
-    return answer.status, json.loads(answer.body)
+from .toy_info import ToyInfo, info_of
+from .toy_routes import FACTS, LIMITS, Answer, Req, ToyCalls, ToyLifecycle, ask
 
 
 @pytest.fixture
@@ -328,71 +239,6 @@ async def test_loras_are_loaded_listed_and_unloaded_like_the_runtimes_own_routes
         assert (await ask(routes, "/v1/loras", wrong))[0] == 400
     refused = await ask(routes, "/v1/loras", {"lora_name": "x", "source": {"uri": "s3://b"}})
     assert (refused[0], refused[1]["error"]) == (400, "cannot fetch s3://b")
-
-
-class ToyInfo:
-    def __init__(self) -> None:
-        self.queries = 0
-        self.release = asyncio.Event()
-        self.release.set()
-
-    async def all(self) -> dict[str, Any]:
-        return {"api_key": "very-secret", "model_path": "m", "internal_states": [{"n": 0}]}
-
-    async def states(self) -> list[dict[str, Any]]:
-        self.queries += 1
-        mine = self.queries
-        await asyncio.sleep(0.01)
-        await self.release.wait()
-        return [{"n": mine, "password": "very-secret"}]
-
-
-def info_of(toy: ToyInfo) -> ServerInfo:
-    return ServerInfo(toy.all, toy.states, lambda: [{"runner": "target"}])
-
-
-async def test_concurrent_reads_share_one_query() -> None:
-    toy = ToyInfo()
-    info = info_of(toy)
-    await info.prime()
-    answers = await asyncio.gather(*(info.read() for _ in range(20)))
-    assert toy.queries == 1
-    assert {answer["internal_states"][0]["n"] for answer in answers} == {1}
-    assert answers[0]["linear_attn_runners"] == [{"runner": "target"}]
-    assert "internal_states_age_s" not in answers[0]
-    assert "very-secret" not in json.dumps(answers)
-
-
-async def test_a_busy_scheduler_gets_one_query_and_callers_the_last_value(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sglang_worker.system.server_info.PATIENCE_S", 0.05)
-    toy = ToyInfo()
-    info = info_of(toy)
-    await info.prime()
-    toy.release.clear()
-    for _ in range(3):
-        answer = await info.read()
-    assert toy.queries == 1
-    assert answer["internal_states"] == [{"n": 0}]
-    assert answer["internal_states_age_s"] >= 0.05
-    toy.release.set()
-    assert (await info.read())["internal_states"][0]["n"] == 1
-
-
-async def test_a_failed_query_leaves_the_last_value() -> None:
-    toy = ToyInfo()
-
-    async def broken() -> list[dict[str, Any]]:
-        raise RuntimeError("no answer")
-
-    info = ServerInfo(toy.all, broken, list)
-    await info.prime()
-    assert (await info.read())["internal_states"] == [{"n": 0}]
-    assert await ask([server_info_route(info)], "/engine/server_info", {"x": 1}) == (
-        400,
-        {"error": "server_info takes no arguments"},
-    )
 
 
 async def test_state_changing_calls_are_audited_without_their_bodies(
