@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-compat demo serve test test-long test-compat lint format bench relock clean
+.PHONY: help setup setup-compat demo serve test test-long test-compat lint format bench bench-drain relock clean
 
 VENV ?= .venv
 COMPAT_VENV ?= .venv-compat
@@ -48,6 +48,9 @@ format: setup ## let ruff rewrite what it can
 
 bench: setup ## measure and write benchmarks/results
 	@$(PY) -m benchmarks.run
+
+bench-drain: setup ## the long drain proof (about half an hour on 2 cores), see docs/drain.md
+	@$(PY) -m benchmarks.drain --long
 
 relock: setup ## resolve the locks anew, see requirements/README.md
 	@$(PY) requirements/relock.py
