@@ -6,6 +6,7 @@ import io
 
 import msgspec
 import pytest
+
 from deploy.k8s.release.codes import Code
 from deploy.k8s.release.display import Table, render
 from deploy.k8s.release.machine import Action, Phase
