@@ -52,19 +52,21 @@ class EntryPoint:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Under fork nothing was unpickled, so this is the first statement of the child.
         if os.getpid() != self.owner_pid:
-            die_with_parent(os.getppid())
-            _forget_parent_signal_handlers()
+            # Not getppid(): when the worker died in between, that is somebody else already.
+            die_with_parent(self.owner_pid)
+            _settle_signals()
         return getattr(importlib.import_module(self.module), self.function)(*args, **kwargs)
 
 
 def _arrive_in_child(module: str, function: str, parent_pid: int) -> EntryPoint:
     if os.getpid() != parent_pid:
         die_with_parent(parent_pid)
+        _settle_signals()
     return EntryPoint(module, function)
 
 
-def _forget_parent_signal_handlers() -> None:
-    """A forked child inherits the worker's handlers; SGLang's processes expect the defaults.
+def _settle_signals() -> None:
+    """SGLang's processes expect the default handlers; a forked child inherits the worker's.
 
     SIGINT is ignored: a Ctrl-C reaches the whole foreground group, and the worker alone decides
     when its engine stops.

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from sglang_worker.engine.children import EntryPoint, kill_trees
 
+from tests.support.environment import REPOSITORY
 from tests.support.wait import wait_until
 
 PARENT = """
@@ -82,4 +83,36 @@ def test_killing_a_tree_takes_its_descendants_and_nothing_else() -> None:
         other.wait()
         tree.wait()
         tree.stdout.close()
-    assert os.getpid()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_leaves_an_interrupt_to_its_parent(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(textwrap.dedent(INTERRUPTED))
+    done = subprocess.run(
+        [sys.executable, script, method],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    assert done.stdout == "still here\n", done.stderr
+
+
+INTERRUPTED = """
+    import multiprocessing, os, signal, sys
+    from sglang_worker.engine.children import EntryPoint
+    if __name__ == "__main__":
+        multiprocessing.set_start_method(sys.argv[1])
+        here, there = multiprocessing.Pipe()
+        process = multiprocessing.Process(
+            target=EntryPoint("tests.unit.engine.echo_child", "echo"), args=(there,)
+        )
+        process.start()
+        there.close()
+        here.recv()
+        os.kill(process.pid, signal.SIGINT)
+        here.send("still here")
+        print(here.recv(), flush=True)
+        process.join()
+"""
