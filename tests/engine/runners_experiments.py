@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import sys
@@ -20,6 +18,8 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+
+from tests.engine.stubbed_packages import stubbed
 
 KDA_VARIABLE = "RUNNERS_LAB_KDA"
 _LEAVES = (
@@ -217,43 +217,12 @@ def unstamped_constructors(scheduler: Any) -> dict[str, str]:
 
 def _ascend_class() -> Any:
     """SGLang's Ascend GDN class; only the packages that exist on NPU machines are stubbed."""
-    with _stubbed("sgl_kernel_npu"):
+    with stubbed("sgl_kernel_npu"):
         from sglang.srt.hardware_backend.npu.attention.ascend_gdn_backend import (
             AscendGDNAttnBackend,
         )
 
     return AscendGDNAttnBackend
-
-
-class _StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports of the named packages, and of anything below them, succeed with mocks."""
-
-    def __init__(self, packages: tuple[str, ...]) -> None:
-        self._packages = packages
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name.partition(".")[0] in self._packages:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec: Any) -> Any:
-        return mock.MagicMock(__path__=[], __spec__=spec)
-
-    def exec_module(self, module: Any) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def _stubbed(*packages: str) -> Iterator[None]:
-    """Packages of other hardware, for importing a class that only its forward pass needs."""
-    finder = _StubFinder(packages)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        for name in [n for n in sys.modules if n.partition(".")[0] in packages]:
-            del sys.modules[name]
 
 
 def guarded_constructors(scheduler: Any) -> dict[str, str]:
@@ -318,7 +287,7 @@ def _scheduler_with(worker: Any) -> Any:
 
 
 def _workers() -> dict[str, Any]:
-    with _stubbed("flashinfer", "sgl_kernel"):
+    with stubbed("flashinfer", "sgl_kernel"):
         return _worker_doubles()
 
 
