@@ -49,15 +49,26 @@ def test_a_hook_target_that_is_gone_stops_the_start_and_is_named() -> None:
         "import sglang_worker.reference_platform.hooks as hooks\n"
         "hooks.REPLACEMENTS['sglang.kernels.ops.no_such_module.function'] = print\n"
         "hooks.REPLACEMENTS['sglang.srt.mem_cache.allocation.no_such_function'] = print\n"
-        "hooks.ABSENT['sglang.srt.environ', 'no_such_name'] = print\n"
         "try:\n"
         "    hooks.install()\n"
         "except Exception as error:\n"
         "    print(type(error).__name__, error)\n"
     )
     assert out.startswith("EngineStartError")
-    for name in ("no_such_module", "no_such_function", "no_such_name"):
+    for name in ("no_such_module", "no_such_function"):
         assert name in out
+
+
+def test_speculation_is_not_offered_when_one_of_its_targets_is_gone() -> None:
+    out = _python(
+        "import sglang_worker.reference_platform.hooks as hooks\n"
+        "from sglang.srt.platforms import current_platform as platform\n"
+        "print(platform.supports_speculative_algorithm('NEXTN'))\n"
+        "hooks.ABSENT['sglang.srt.environ', 'no_such_name'] = print\n"
+        "print(platform.supports_speculative_algorithm('NEXTN'))\n"
+        "hooks.install()\n"
+    )
+    assert out.split() == ["True", "False"]
 
 
 def test_names_that_sglang_leaves_empty_are_provided_everywhere() -> None:

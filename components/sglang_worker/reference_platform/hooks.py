@@ -12,137 +12,91 @@ import functools
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sglang.srt.plugins.hook_registry import HookRegistry, HookSource, HookType
 
 from sglang_worker.errors import EngineStartError
-from sglang_worker.reference_platform import (
-    attention,
-    cache_locs,
-    conv,
-    draft_attention,
-    gating,
-    kernels,
-    norms,
-    precision,
-    renorm,
-    spec_tree,
-    state_pool,
+from sglang_worker.reference_platform.targets import (
+    ABSENT,
+    ADJUSTMENTS,
+    RECENT,
+    RELOCATED,
+    REPLACEMENTS,
+    SPECULATIVE,
 )
 
-_OPS = "sglang.kernels.ops."
-_TRITON_BACKEND = "sglang.srt.layers.attention.triton_backend."
-_LINEAR_KERNELS = "sglang.srt.layers.attention.linear.kernels."
 _SOURCE = HookSource(plugin_name="reference_platform", dist_name="dynamo-sglang-worker")
 
 
-def _no_host_registration(*args: Any, **options: Any) -> None:
-    """Host memory needs no registration with a CUDA driver."""
-
-
-_SCATTER = "mamba.mamba_state_scatter_triton."
-_PROJECTIONS = "attention.triton_gdn_fused_proj."
-
-# Below sglang.kernels.ops.
-_KERNEL_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    # Projections, gates and norms.
-    _PROJECTIONS + "fused_qkvzba_split_reshape_cat": gating.split_interleaved_projection,
-    _PROJECTIONS + "fused_qkvzba_split_reshape_cat_contiguous": gating.split_contiguous_projection,
-    "attention.linear.fused_gdn_gating.fused_gdn_gating": gating.fused_gdn_gating,
-    "attention.fla.fused_norm_gate.FusedRMSNormGated.forward": norms.gated_rms_norm_forward,
-    "attention.fla.layernorm_gated.layernorm_fn": norms.grouped_norm,
-    "elementwise.elementwise.fused_sigmoid_mul": gating.sigmoid_gated,
-    "elementwise.elementwise.sigmoid_gate_mul_broadcast": gating.sigmoid_gated_rows,
-    "elementwise.elementwise.fused_gate_sigmoid_mul": gating.shared_expert_gate,
-    "elementwise.elementwise.fused_gate_sigmoid_mul_add": gating.add_gated_shared_expert,
-    # Convolution and state pool.
-    "mamba.causal_conv1d_triton.causal_conv1d_fn": conv.causal_conv1d_fn,
-    "mamba.causal_conv1d_triton.causal_conv1d_update": conv.causal_conv1d_update,
-    _SCATTER + "track_mamba_states_if_needed": state_pool.track_mamba_states_if_needed,
-    _SCATTER + "track_mamba_states_all_layers": state_pool.track_mamba_states_all_layers,
-    _SCATTER + "fused_mamba_state_scatter_with_mask": state_pool.scatter_accepted_states,
-    _SCATTER + "fused_conv_window_scatter_with_mask": state_pool.scatter_accepted_states,
-    _SCATTER + "fused_conv_window_scatter_multi": state_pool.scatter_accepted_windows,
-    _SCATTER + "fused_commit_track_indices": state_pool.commit_and_track_steps,
-    "kvcache.cache_move.copy_all_layer_kv_cache_func": state_pool.copy_kv_rows,
-    # Speculative decoding.
-    "speculative.spec_tree.build_tree_kernel_efficient_func": spec_tree.build_tree,
-    "speculative.spec_tree.verify_tree_greedy_func": spec_tree.verify_greedy,
-    "speculative.cache_locs.assign_draft_cache_locs_contiguous_func": (
-        cache_locs.assign_draft_cache_locs
-    ),
-    "speculative.cache_locs.fill_front_out_cache_loc_func": cache_locs.fill_front_out_cache_loc,
-    "speculative.eagle.fill_bonus_tokens_func": cache_locs.fill_bonus_tokens,
-    "speculative.eagle.fill_accept_out_cache_loc_func": cache_locs.fill_accept_out_cache_loc,
-}
-
-REPLACEMENTS: dict[str, Callable[..., Any]] = {
-    # Attention backends and linear-attention kernels, as classes.
-    _TRITON_BACKEND + "TritonAttnBackend": attention.ReferenceAttnBackend,
-    _TRITON_BACKEND + "TritonMultiStepDraftBackend": draft_attention.ReferenceMultiStepDraftBackend,
-    _LINEAR_KERNELS + "gdn_triton.TritonGDNKernel": kernels.ReferenceGDNKernel,
-    _LINEAR_KERNELS + "kda_triton.TritonKDAKernel": kernels.ReferenceKDAKernel,
-    **{_OPS + name: function for name, function in _KERNEL_FUNCTIONS.items()},
-    "sglang.srt.mem_cache.pool_host.common._cuda_host_register": _no_host_registration,
-    "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func": (
-        cache_locs.assign_req_to_token_pool
-    ),
-}
-
-ADJUSTMENTS: dict[str, Callable[..., Any]] = {
-    # Result adjusted by the function (HookRegistry's AFTER).
-    "sglang.srt.configs.mamba_utils.mamba2_state_dtype": precision.window_type,
-}
-
-# SGLang binds these names to None where it has no kernel. HookRegistry must not see them: it
-# would replace every None of every loaded module.
-ABSENT: dict[tuple[str, str], Callable[..., Any]] = {
-    (_OPS + "sampling.renorm", "top_k_renorm_prob"): renorm.top_k_renorm_prob,
-    (_OPS + "sampling.renorm", "top_p_renorm_prob"): renorm.top_p_renorm_prob,
-    (
-        _OPS + "speculative.verify_sampling",
-        "tree_speculative_sampling_target_only",
-    ): spec_tree.verify_sampling,
-}
+def speculation_fits() -> bool:
+    """Whether this SGLang version has every target that speculative decoding needs."""
+    return not [*_unresolved(SPECULATIVE), *_missing_names()]
 
 
 @functools.cache
 def install() -> None:
     """Replaces every target; raises EngineStartError naming those that could not be replaced."""
-    missing: list[str] = []
+    speculative = SPECULATIVE if speculation_fits() else {}
+    missing = list(_unresolved(REPLACEMENTS | ADJUSTMENTS))
     before: dict[str, Any] = {}
-    for kind, table in ((HookType.REPLACE, REPLACEMENTS), (HookType.AFTER, ADJUSTMENTS)):
+    for kind, table in (
+        (HookType.REPLACE, REPLACEMENTS | speculative),
+        (HookType.AFTER, ADJUSTMENTS),
+    ):
         for target, function in table.items():
-            try:
-                before[target] = pkgutil.resolve_name(target)
-            except (ImportError, AttributeError) as error:
-                missing.append(f"{target} ({error})")
-                continue
-            HookRegistry.register(target, function, kind, source=_SOURCE)
+            place = _place(target)
+            if place is not None:
+                before[place] = pkgutil.resolve_name(place)
+                HookRegistry.register(place, function, kind, source=_SOURCE)
     HookRegistry.apply_hooks()
     missing += [
-        f"{target} (still SGLang's own)"
-        for target, original in before.items()
-        if pkgutil.resolve_name(target) is original
+        f"{place} (still SGLang's own)"
+        for place, original in before.items()
+        if pkgutil.resolve_name(place) is original
     ]
-    missing += _provide_absent()
     if missing:
         raise EngineStartError(
             "the CPU reference platform does not fit this SGLang version; "
             f"it could not replace: {'; '.join(missing)}"
         )
+    if speculative:
+        _provide_absent()
 
 
-def _provide_absent() -> Iterator[str]:
+def _place(target: str) -> str | None:
+    """The path at which this version keeps the target, or None."""
+    for path in (target, RELOCATED.get(target)):
+        if path is not None and _resolves(path):
+            return path
+    return None
+
+
+def _resolves(path: str) -> bool:
+    try:
+        pkgutil.resolve_name(path)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _unresolved(table: Mapping[str, Callable[..., Any]]) -> Iterator[str]:
+    for target in table:
+        if target not in RECENT and _place(target) is None:
+            yield f"{target} (not found)"
+
+
+def _missing_names() -> Iterator[str]:
+    for module_name, name in ABSENT:
+        if not _resolves(f"{module_name}.{name}"):
+            yield f"{module_name}.{name} (not found)"
+
+
+def _provide_absent() -> None:
     """Binds our functions to SGLang's None names, also where they were imported already."""
     for (module_name, name), function in ABSENT.items():
-        module = importlib.import_module(module_name)
-        if not hasattr(module, name):
-            yield f"{module_name}.{name} (no such name)"
-            continue
-        setattr(module, name, function)
+        setattr(importlib.import_module(module_name), name, function)
         for other in list(sys.modules.values()):
             if getattr(other, "__name__", "").startswith("sglang.") and (
                 vars(other).get(name, function) is None

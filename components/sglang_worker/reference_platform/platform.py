@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sglang.srt.platforms import interface
 from sglang.srt.platforms.cpu import CpuDeviceMixin
 from sglang.srt.platforms.device_mixin import PlatformEnum
-from sglang.srt.platforms.interface import PlatformCapabilities, SRTPlatform
+from sglang.srt.platforms.interface import SRTPlatform
 
 from sglang_worker.reference_platform import defaults, patches
 
@@ -18,7 +19,8 @@ class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
     _enum = PlatformEnum.OOT
     device_name = "cpu"
     device_type = "cpu"
-    capabilities = PlatformCapabilities()
+    # None of them. SGLang 0.5.21 has no such class and asks methods whose defaults say the same.
+    capabilities: Any = getattr(interface, "PlatformCapabilities", tuple)()
 
     def __init__(self) -> None:
         patches.apply()
@@ -50,7 +52,9 @@ class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
         return "native"
 
     def supports_speculative_algorithm(self, algorithm: str) -> bool:
-        return algorithm in defaults.SPECULATIVE_ALGORITHMS
+        from sglang_worker.reference_platform import hooks
+
+        return algorithm in defaults.SPECULATIVE_ALGORITHMS and hooks.speculation_fits()
 
     def supports_speculative_draft_attention_backend(self, algorithm: str, backend: str) -> bool:
         return backend == defaults.ATTENTION_BACKEND
