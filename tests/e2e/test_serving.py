@@ -57,6 +57,7 @@ def deployed(checkpoint: Callable[[str], Path]) -> Iterator[Deployment]:
         yield Deployment(stack, frontend, worker)
 
 
+@pytest.mark.compat
 def test_a_chat_answer_has_text_an_end_and_usage(deployed: Deployment) -> None:
     reply = deployed.client.chat(MODEL, "Hello", max_tokens=8, temperature=0)
     body = reply.json()
