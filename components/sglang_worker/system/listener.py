@@ -30,6 +30,8 @@ from sglang_worker.system.state import RuntimeAddress, WorkerState
 logger = logging.getLogger(__name__)
 
 ACK_TIMEOUT_S = 0.5
+START_PATIENCE_S = 5.0
+"""For a child that has acknowledged nothing yet: it is starting, a fresh one would be slower."""
 HEARTBEAT_S = 0.5
 CHILD_PATIENCE_S = 3.0
 _RESTART_DELAYS_S = (0.0, 0.1, 0.5, 1.0, 2.0)
@@ -93,14 +95,16 @@ class SystemListener:
 
     async def publish_acknowledged(self, **changes: Any) -> None:
         """Like `publish`, and return only when no child can show the earlier state any more:
-        it has acknowledged within `ACK_TIMEOUT_S`, or it was killed and replaced."""
+        it has acknowledged within `ACK_TIMEOUT_S` (one that is only starting: within
+        `START_PATIENCE_S`), or it was killed and replaced."""
         self._state = msgspec.structs.replace(self._state, **changes)
         sequence = self._push()
         child, peer = self._child, self._peer
         if child is None or peer is None or self._closed:
             return
-        if not await peer.wait_acknowledged(sequence, ACK_TIMEOUT_S):
-            await self._replace(child, f"did not acknowledge within {ACK_TIMEOUT_S} s")
+        patience_s = ACK_TIMEOUT_S if peer.acknowledged else START_PATIENCE_S
+        if not await peer.wait_acknowledged(sequence, patience_s):
+            await self._replace(child, f"did not acknowledge within {patience_s} s")
 
     def set_runtime_address(self, host: str, port: int) -> None:
         """Where probes, metrics and metadata are forwarded to from now on."""
