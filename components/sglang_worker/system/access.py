@@ -80,14 +80,30 @@ def is_loopback(address: str) -> bool:
 
 
 def _comes_from_another_site(headers: Mapping[str, str]) -> bool:
-    """A browser sends Origin with every cross-site POST; curl and the operator's client do not.
+    """A browser tells where a request comes from; curl and the operator's client say nothing.
 
     Without this a page opened on an administrator's machine could drain a port-forwarded worker.
+    A name that its owner has pointed at this address looks like the same site, so a browser must
+    have asked for an address or for localhost.
     """
-    origin = headers.get("origin")
-    if origin is None:
-        return headers.get("sec-fetch-site", "none") in {"cross-site", "same-site"}
-    return origin.partition("://")[2] != headers.get("host")
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    if origin is None and site == "none":
+        return False
+    host = headers.get("host", "")
+    if site in {"cross-site", "same-site"} or not _is_address(host):
+        return True
+    return origin is not None and origin.partition("://")[2] != host
+
+
+def _is_address(host: str) -> bool:
+    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.split(":")[0]
+    if name == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _digest(token: bytes) -> bytes:

@@ -61,6 +61,9 @@ class ChildProcess:
 
     def leave(self, patience_s: float) -> None:
         """Close the pair, which the child takes as the order to go, and reap it."""
+        with contextlib.suppress(OSError):
+            # A loop that no longer runs may hold another handle: closing ours would not be enough.
+            self.pair.shutdown(socket.SHUT_RDWR)
         self.pair.close()
         try:
             self._process.wait(patience_s)

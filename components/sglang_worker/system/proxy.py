@@ -15,7 +15,7 @@ import h11
 from sglang_worker.system.http import HttpRequest, HttpResponse
 from sglang_worker.system.state import RuntimeAddress
 
-PROBE_TIMEOUT_S = 0.8
+PROBE_TIMEOUT_S = 2.0
 DOCUMENT_TIMEOUT_S = 10.0
 
 _FORWARDED = ("accept", "accept-encoding", "if-none-match", "if-modified-since", "range")

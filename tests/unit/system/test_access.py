@@ -72,11 +72,18 @@ def test_with_a_token_it_may_come_from_anywhere(tmp_path: Path) -> None:
     ("headers", "allowed"),
     [
         ({}, True),
-        ({"origin": "http://w:1", "host": "w:1"}, True),
-        ({"origin": "http://evil", "host": "w:1"}, False),
-        ({"origin": "null", "host": "w:1"}, False),
-        ({"sec-fetch-site": "cross-site"}, False),
-        ({"sec-fetch-site": "same-origin"}, True),
+        ({"host": "worker.example:1"}, True),
+        ({"origin": "http://127.0.0.1:1", "host": "127.0.0.1:1"}, True),
+        ({"origin": "http://localhost:1", "host": "localhost:1"}, True),
+        ({"origin": "http://[::1]:1", "host": "[::1]:1"}, True),
+        ({"origin": "http://evil", "host": "127.0.0.1:1"}, False),
+        ({"origin": "null", "host": "127.0.0.1:1"}, False),
+        ({"sec-fetch-site": "cross-site", "host": "127.0.0.1:1"}, False),
+        ({"sec-fetch-site": "same-origin", "host": "127.0.0.1:1"}, True),
+        ({"sec-fetch-site": "none", "host": "w:1"}, True),
+        # A name that was pointed at this address, to look like the same site.
+        ({"origin": "http://evil:1", "host": "evil:1"}, False),
+        ({"sec-fetch-site": "same-origin", "host": "evil:1"}, False),
     ],
 )
 def test_a_page_of_another_site_cannot_call_a_protected_route(

@@ -208,3 +208,16 @@ def test_an_open_port_without_a_token_is_warned_about(
     listener.start()
     listener.close()
     assert any("no token is set" in record.getMessage() for record in caplog.records) is warned
+
+
+async def test_closing_takes_the_child_along_at_once() -> None:
+    listener = SystemListener(SystemSettings(host="127.0.0.1", port=0))
+    listener.start()
+    await listener.attach(FakeApp(listener, 1024))
+    await listener.publish_acknowledged(state="serving")
+    child = listener.child_pid
+    begun = time.monotonic()
+    listener.close(patience_s=30)
+    assert not process_lives(child)
+    assert time.monotonic() - begun < 10
+    listener.close()
