@@ -209,7 +209,10 @@ def attention_dp_enabled() -> bool:
     """Data parallelism inside the tensor-parallel world: tp ranks are already unique there."""
     from sglang.srt.runtime_context import get_parallel
 
-    return bool(getattr(get_parallel(), "attn_dp_enabled", False))
+    parallel = get_parallel()
+    # Before 0.5.23 the published configuration carries the flag itself.
+    older = getattr(parallel, "enable_dp_attention", False)
+    return bool(getattr(parallel, "attn_dp_enabled", older))
 
 
 def launched_ranks(server_args: Any) -> list[int]:
