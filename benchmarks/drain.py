@@ -61,6 +61,9 @@ PROFILES = {
 }
 
 
+OVERRIDES = ("cycles", "requests", "sigterms", "deaths", "limit0_cycles", "latency")
+
+
 async def prove(kind: WorkerKind, profile: Profile, folder: Path, seed: int) -> list[Phase]:
     requests = pool(seed, profile.pool)
     with Stack(folder, {"DYN_LOG": "warn"}) as stack:
@@ -82,7 +85,7 @@ async def prove(kind: WorkerKind, profile: Profile, folder: Path, seed: int) -> 
         note(await phases.undisturbed_load(load(), profile.clients, 5.0))
         if kind.drains and profile.latency:
             note(await phases.completion_latency(fleet, kind.model, profile.latency))
-        if kind.drains:
+        if kind.drains and profile.cycles:
             note(
                 await phases.cycles(
                     "drain cycles, migration limit 3",
@@ -146,16 +149,15 @@ def main() -> int:
     for name in PROFILES:
         chosen.add_argument(f"--{name}", dest="profile", action="store_const", const=name)
     flags.add_argument("--seed", type=int, default=7)
-    flags.add_argument("--cycles", type=int, help="instead of the profile's")
-    flags.add_argument("--requests", type=int, help="instead of the profile's")
-    flags.add_argument("--sigterms", type=int, help="instead of the profile's")
-    flags.add_argument("--deaths", type=int, help="instead of the profile's")
+    for field in OVERRIDES:
+        flag = "--" + field.replace("_", "-")
+        flags.add_argument(flag, type=int, help="instead of the profile's")
     flags.add_argument("--worker-arg", action="append", default=[], help="passed to every worker")
     flags.add_argument("--output", type=Path, help="default benchmarks/results/drain-PROFILE.json")
     options = flags.parse_args()
     name = options.profile or "short"
     profile = PROFILES[name]
-    for field in ("cycles", "requests", "sigterms", "deaths"):
+    for field in OVERRIDES:
         if (value := getattr(options, field)) is not None:
             profile = msgspec.structs.replace(profile, **{field: value})
     process_table.become_subreaper()

@@ -53,29 +53,19 @@ def real_kind(checkpoint: Path, *arguments: str) -> WorkerKind:
 
 
 def upstream_kind(checkpoint: Path) -> WorkerKind:
-    """Upstream's worker of the same wheel: site-packages first on the path hides our overlay. It
-    knows no platform defaults, so they are given as flags."""
-    from sglang_worker.reference_platform.activation import engine_defaults, process_environment
+    """Upstream's worker of the same wheel: site-packages first on the path hides our overlay. The
+    CPU platform serves it too."""
+    from sglang_worker.reference_platform.defaults import process_environment
 
-    flags: list[str] = []
-    for name, value in engine_defaults({}).items():
-        flags += _as_flag(name, value)
     return WorkerKind(
         name="upstream",
         module="dynamo.sglang",
-        arguments=("--model-path", str(checkpoint), "--served-model-name", "demo", *flags),
+        arguments=("--model-path", str(checkpoint), "--served-model-name", "demo"),
         model="demo",
         environ={**process_environment(), "PYTHONPATH": sysconfig.get_path("purelib")},
         ready_path="/health",
         drains=False,
     )
-
-
-def _as_flag(name: str, value: Any) -> list[str]:
-    flag = "--" + name.replace("_", "-")
-    if value is True:
-        return [flag]
-    return [] if value is None or value is False else [flag, str(value)]
 
 
 class Fleet:

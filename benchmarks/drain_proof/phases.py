@@ -49,6 +49,8 @@ class Phase(msgspec.Struct):
     seconds: float
     times: dict[str, Times] = msgspec.field(default_factory=dict)
     broken: list[str] = msgspec.field(default_factory=list)
+    # Requests that met a closed gate. Other 503s come from the frontend, not from a worker.
+    late: int = 0
 
     def passed(self) -> bool:
         return not self.broken and self.score.lost() == 0
@@ -68,14 +70,18 @@ async def cycles(
     times = {"drain_call": Times(), "drained": Times(), "resume_call": Times()}
     broken: list[str] = []
     load.start(clients)
-    done = 0
+    done, late = 0, late_requests(fleet)
     while done < count or load.done < least_requests:
         await _cycle(fleet.workers[done % len(fleet.workers)], times, broken)
         await _progress(load, BETWEEN)
         done += 1
     score = await load.stop()
     times["cycles"] = Times([float(done)])
-    return Phase(name, score, load.seconds, times, broken)
+    return Phase(name, score, load.seconds, times, broken, late_requests(fleet) - late)
+
+
+def late_requests(fleet: Fleet) -> int:
+    return sum(worker.log().count("admits no new requests") for worker in fleet.workers)
 
 
 async def _cycle(worker: Worker, times: dict[str, Times], broken: list[str]) -> None:
@@ -213,5 +219,6 @@ def to_json(phase: Phase) -> dict[str, Any]:
         "errors": dict(score.errors),
         "differences": score.differences,
         "times": {name: times.summary() for name, times in phase.times.items()},
+        "late_requests": phase.late,
         "broken": phase.broken,
     }
