@@ -11,6 +11,7 @@ import itertools
 import logging
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -56,6 +57,7 @@ class SystemListener:
         self._quick_ends = 0
         self._spawned_at_s = 0.0
         self._closed = False
+        self._details: Callable[[], dict[str, Any]] | None = None
         self.phase_socket = new_socket_name()
 
     @property
@@ -106,6 +108,10 @@ class SystemListener:
         if not await peer.wait_acknowledged(sequence, patience_s):
             await self._replace(child, f"did not acknowledge within {patience_s} s")
 
+    def show_details(self, details: Callable[[], dict[str, Any]]) -> None:
+        """From now on every push carries what ``details`` says at that moment; it must be cheap."""
+        self._details = details
+
     def set_runtime_address(self, host: str, port: int) -> None:
         """Where probes, metrics and metadata are forwarded to from now on."""
         self.publish(runtime=RuntimeAddress(host, port))
@@ -141,6 +147,8 @@ class SystemListener:
             self._listening.close()
 
     def _push(self) -> int:
+        if self._details is not None:
+            self._state = msgspec.structs.replace(self._state, details=self._details())
         sequence = next(self._sequence)
         frame = self._state_frame(sequence)
         if self._peer is not None:

@@ -43,6 +43,7 @@ def lora_routes(loras: LoraCalls) -> list[Route]:
         Route(
             spec=RouteSpec(path=PATH, methods=("GET", "POST"), summary="list or load adapters"),
             handler=_collection(loras),
+            reads=("GET",),
             schema=object_schema(_FIELDS, accepts_more=False),
         ),
         Route(

@@ -12,8 +12,8 @@ from sglang_worker.system.listener import SystemListener
 class ListenerPublisher:
     """Pushes lifecycle states to the listener's child.
 
-    ``details`` is asked at each push for what people want to see besides the state: what a drain
-    waits for, counts, seconds left.
+    ``details`` is asked at every push, each heartbeat included, for what people want to see
+    besides the state: what a drain waits for, counts, seconds left.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class ListenerPublisher:
         details: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._listener = listener
-        self._details = details
+        listener.show_details(details)
 
     def publish(self, status: Status) -> None:
         self._listener.publish(**self._changes(status))
@@ -35,5 +35,4 @@ class ListenerPublisher:
             "worker_id": status.worker_id,
             "state": status.state.value,
             "reason": status.reason.value if status.reason else None,
-            "details": self._details(),
         }

@@ -42,11 +42,13 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """``changes_state``: audited. ``schema``: JSON schema of the body, for the document."""
+    """``changes_state``: audited, but for the methods that only read, ``reads``.
+    ``schema``: JSON schema of the body, for the document."""
 
     spec: RouteSpec
     handler: Handler
     changes_state: bool = True
+    reads: tuple[str, ...] = ()
     schema: dict[str, Any] | None = None
 
 
@@ -88,7 +90,7 @@ class RouteTable:
         began_s = time.monotonic()
         route = self._find(request.path)
         reply = await self._reply(route, request)
-        if route is not None and route.changes_state:
+        if route is not None and route.changes_state and request.method not in route.reads:
             audit.record(
                 request.method,
                 request.path,

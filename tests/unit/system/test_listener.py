@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -208,6 +209,21 @@ def test_an_open_port_without_a_token_is_warned_about(
     listener.start()
     listener.close()
     assert any("no token is set" in record.getMessage() for record in caplog.records) is warned
+
+
+async def test_details_are_as_fresh_as_the_last_heartbeat() -> None:
+    listener = SystemListener(SystemSettings(host="127.0.0.1", port=0))
+    listener.start()
+    try:
+        counts = itertools.count()
+        listener.show_details(lambda: {"count": next(counts)})
+        await listener.attach(FakeApp(listener, 1024))
+        await listener.publish_acknowledged(state="draining")
+        shown = listener.state.details["count"]
+        while listener.state.details["count"] < shown + 2:
+            await asyncio.sleep(0.05)
+    finally:
+        listener.close()
 
 
 async def test_closing_takes_the_child_along_at_once() -> None:

@@ -258,6 +258,12 @@ async def test_reading_is_not_audited(caplog: pytest.LogCaptureFixture) -> None:
     assert not [r for r in caplog.records if r.name == "sglang_worker.audit"]
 
 
+async def test_listing_loras_is_not_audited(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sglang_worker.audit")
+    await ask(lora_routes(ToyLoras()), "/v1/loras", method="GET")
+    assert not [r for r in caplog.records if r.name == "sglang_worker.audit"]
+
+
 async def test_two_routes_cannot_claim_one_path() -> None:
     async def handler(_call: Any) -> Any: ...
 
