@@ -49,6 +49,7 @@ STAGES = (
     Stage("unit", ("tests/unit",), 600),
     Stage("engine", ("tests/engine",), 1500),
     Stage("e2e", ("tests/e2e",), 1500),
+    Stage("k8s", ("tests/k8s",), 900),
 )
 LONG_STAGES = tuple(Stage(stage.name, stage.paths, 7200) for stage in STAGES)
 COMPAT_STAGES = (
