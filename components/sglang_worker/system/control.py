@@ -125,8 +125,9 @@ _LIFECYCLE_REQUESTS = {
     LifecycleRole.RELEASE: "ReleaseMemoryOccupationReqInput",
     LifecycleRole.RESUME_MEMORY: "ResumeMemoryOccupationReqInput",
 }
-# SGLang's request base carries these; no control route has a use for them.
+# SGLang's message base carries these; no control route has a use for them.
 _NEVER_ACCEPTED = ("rid",)
+_INTERNAL = ("rid", "http_worker_ipc")
 
 
 Guard = Callable[[str], str | None]
@@ -191,7 +192,7 @@ async def _run(operation: Operation, method: Callable[..., Any], body: dict[str,
         raise RouteFault(400, str(error)) from error
     except Exception as error:
         raise RouteFault(operation.error_status, _message(error)) from error
-    value = envelope(result)
+    value = {name: item for name, item in envelope(result).items() if name not in _INTERNAL}
     if value.get("success") is False:
         message = str(value.get("message") or f"SGLang refused {operation.name}")
         return Reply(operation.refusal_status, {**value, "error": message})

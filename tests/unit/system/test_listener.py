@@ -216,12 +216,19 @@ async def test_details_are_as_fresh_as_the_last_heartbeat() -> None:
     listener.start()
     try:
         counts = itertools.count()
-        listener.show_details(lambda: {"count": next(counts)})
+        later = asyncio.Event()
+
+        def details() -> dict[str, int]:
+            if (count := next(counts)) > 3:
+                later.set()
+            return {"count": count}
+
+        listener.show_details(details)
         await listener.attach(FakeApp(listener, 1024))
         await listener.publish_acknowledged(state="draining")
-        shown = listener.state.details["count"]
-        while listener.state.details["count"] < shown + 2:
-            await asyncio.sleep(0.05)
+        await asyncio.wait_for(later.wait(), 10)
+        await asyncio.sleep(0)
+        assert listener.state.details["count"] > 3
     finally:
         listener.close()
 
