@@ -98,8 +98,9 @@ class ApiServer:
         """A node is lost: the Pod goes without a deletion through the API."""
         self.run(self._remove(name))
 
-    def add(self, name: str) -> None:
-        self.run(self._create(name))
+    def drop_watches(self) -> None:
+        """As an API server does now and then: the stream ends, the client has to come again."""
+        self._loop.call_soon_threadsafe(self._end_watches)
 
     async def _open(self) -> None:
         app = web.Application()
@@ -123,13 +124,16 @@ class ApiServer:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for queue in self._watchers:
-            queue.put_nowait(None)
+        self._end_watches()
         pods = tuple(self._pods.values())
         await asyncio.gather(
             *(self._workload.stop(p["metadata"]["name"], p["metadata"]["uid"]) for p in pods)
         )
         await self._runner.cleanup()
+
+    def _end_watches(self) -> None:
+        for queue in self._watchers:
+            queue.put_nowait(None)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,19 +21,25 @@ QUICK = ("--unreachable-timeout", "2", "--drain-timeout", "30", "--resume-timeou
 IMPATIENT = ("--drain-timeout", "3")
 
 
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 class Release:
     """One API server with two Pods of revision "old" and the wish for "new"."""
 
-    def __init__(self, folder: Path, workload: Listeners, *, replaces: bool = True) -> None:
+    def __init__(
+        self, folder: Path, workload: Listeners, *, replicas: int = 2, replaces: bool = True
+    ) -> None:
         self.workload = workload
-        self.server = ApiServer(workload, replicas=2, replaces=replaces)
+        self.replicas = replicas
+        self.server = ApiServer(workload, replicas, replaces=replaces)
         self._folder = folder
 
     def __enter__(self) -> Release:
         self.server.__enter__()
         self._kubeconfig = self.server.kubeconfig(self._folder)
-        self.wait_ready(2)
-        self.before = {name: pod["metadata"]["uid"] for name, pod in self.server.pods().items()}
+        self.wait_ready(self.replicas)
         self.server.change_template("new")
         return self
 
@@ -250,3 +257,55 @@ def test_usage_errors_are_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--statefulset", "a", "--concurrency", "0"]) == Code.USAGE
     assert main(["--statefulset", "a", "--kubeconfig", "/nonexistent"]) == Code.USAGE
     capsys.readouterr()
+
+
+def test_an_api_server_that_fails_for_a_while_delays_the_release(folder: Path) -> None:
+    with Release(folder, Listeners()) as release:
+        server = release.server
+
+        def fail_and_recover() -> None:
+            wait_until(lambda: release.deleted(), "the first Pod is deleted")
+            server.fail["GET"] = 500
+            server.drop_watches()
+            calls = len(server.calls)
+            wait_until(lambda: len(server.calls) > calls + 1, "the release asks again")
+            del server.fail["GET"]
+
+        hand = threading.Thread(target=fail_and_recover)
+        hand.start()
+        assert release.run() == Code.DONE
+        hand.join()
+        assert release.revisions() == ["new", "new"]
+
+
+def test_a_release_that_was_killed_is_gone_on_with(folder: Path) -> None:
+    """Its Pod is annotated and drained, nobody resumed it; the template is still the new one."""
+    with Release(folder, Listeners()) as release:
+        release.server.run(_mark(release.server, "worker-1"))
+        release.workload.running["worker-1"].state = "drained"
+        assert release.run() == Code.DONE
+        assert release.deleted() == ["worker-1", "worker-0"]
+
+
+def test_pods_by_label_are_replaced_by_their_age(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As for Grove: no StatefulSet says which revision is wanted."""
+    with Release(folder, Listeners()) as release:
+        by_label = ("--kubeconfig", str(release.server.kubeconfig(folder)), "-n", NAMESPACE)
+        by_label += ("--selector", f"app={SET}", "--connect", "pod-ip", *QUICK)
+        assert main([*by_label, "--created-before", "2001-01-01T00:00:00Z"]) == Code.DONE
+        assert release.deleted() == []
+        # Kubernetes keeps whole seconds: a Pod of this very second is not older than now.
+        oldest = max(pod["metadata"]["creationTimestamp"] for pod in release.server.pods().values())
+        wait_until(lambda: _now() > oldest, "the second is over")
+        assert main([*by_label]) == Code.DONE
+        assert release.deleted() == ["worker-1", "worker-0"]
+        assert "to go on after an interruption add --created-before" in capsys.readouterr().err
+
+
+def test_two_at_a_time_leave_one_serving(folder: Path) -> None:
+    with Release(folder, Listeners(), replicas=3) as release:
+        assert release.run("--concurrency", "2") == Code.DONE
+        assert release.revisions() == ["new"] * 3
+        assert len(release.deleted()) == 3
