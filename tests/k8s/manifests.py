@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -93,6 +95,17 @@ def workloads(folder: str) -> Iterator[Workload]:
 
 def all_workloads(module: str) -> list[Workload]:
     return [one for folder in OVERLAYS for one in workloads(folder) if one.module == module]
+
+
+def dashboard_metrics(prefix: str) -> set[str]:
+    """Names of the dashboard's metrics that begin with ``prefix``; labels left out."""
+    dashboard = json.loads((DEPLOY / "components/monitoring/sglang-worker.json").read_text())
+    queries = [
+        re.sub(r"\{[^}]*\}", "", target["expr"])
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+    ]
+    return {name for query in queries for name in re.findall(rf"{prefix}\w+", query)}
 
 
 def _components(where: str, spec: Json) -> Iterator[Workload]:

@@ -11,7 +11,7 @@ from sglang_worker.config.flags import OWN_FLAGS
 
 from deploy.k8s.release.codes import Code
 from deploy.k8s.release.command import parser
-from tests.k8s.manifests import WORKER, all_workloads
+from tests.k8s.manifests import WORKER, all_workloads, dashboard_metrics
 from tests.support.environment import REPOSITORY
 
 KUBERNETES = (REPOSITORY / "docs" / "kubernetes.md").read_text()
@@ -57,3 +57,12 @@ def test_the_sums_of_the_manifests_are_the_ones_explained() -> None:
     periods = {one.spec["terminationGracePeriodSeconds"] for one in all_workloads(WORKER)}
     for seconds in periods:
         assert f"| {seconds} |" in KUBERNETES
+
+
+def test_the_dashboard_asks_for_metrics_that_sglang_has() -> None:
+    """Those of the runtime are looked up on a real worker where a real one is released."""
+    import sglang
+
+    source = Path(str(sglang.__path__[0])) / "srt" / "observability" / "metrics_collector.py"
+    names = dashboard_metrics("sglang:")
+    assert names and not [name for name in names if f'"{name}"' not in source.read_text()]

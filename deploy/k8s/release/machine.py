@@ -214,6 +214,7 @@ class PodRelease:
 
     def _delete(self, now_s: float, how: How) -> Action:
         self.how = how
+        self.waits_for = ""
         self._asked = True
         self._enter(Phase.DELETING, now_s)
         return Action.DELETE

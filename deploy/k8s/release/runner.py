@@ -51,22 +51,23 @@ class Runner:
         if not release.pods:
             say(f"nothing to do: all {len(pods.pods)} Pods are current")
             return Code.DONE
-        interrupted = False
+        ended = Code.DONE
         try:
             self._until_finished(release, revision)
         except KeyboardInterrupt:
-            interrupted = True
+            ended = Code.INTERRUPTED
             say("interrupted: giving drained Pods back to service; run it again to go on")
-            self._recall(release, revision)
+            self._recall(release)
         except ReleaseError as error:
+            ended = error.code
             say(f"{error}; giving drained Pods back to service")
-            self._recall(release, None)
-            raise
+            self._recall(release)
         for problem in release.problems:
             say(problem)
-        if interrupted and release.code is not Code.OUT_OF_SERVICE:
-            return Code.INTERRUPTED
-        return release.code
+        # A Pod that is out of service outranks the reason for which the release ended.
+        if release.code is Code.OUT_OF_SERVICE:
+            return release.code
+        return ended or release.code
 
     def _until_finished(self, release: Release, revision: str | None) -> None:
         while not release.finished:
@@ -83,7 +84,7 @@ class Runner:
                 pod.answered(self._clock(), action, self._perform(action, pod.pod))
         self._table.show(release.pods, self._clock())
 
-    def _recall(self, release: Release, revision: str | None) -> None:
+    def _recall(self, release: Release) -> None:
         """Only drained Pods are worth staying for; deletions and replacements go on by themselves.
         The cluster may be silent: then what was seen last has to do."""
         release.stop(self._clock(), "interrupted")
