@@ -105,10 +105,11 @@ def test_discovery_may_read_and_write_what_it_needs_and_finds_the_services(folde
         assert labels["nvidia.com/dynamo-discovery-enabled"] == "true"
 
 
-@pytest.mark.parametrize("folder", PLAIN_OVERLAYS)
+@pytest.mark.parametrize("folder", OVERLAYS)
 def test_services_and_budgets_select_the_pods(folder: str) -> None:
     labels = {one.module: one.metadata["labels"] for one in workloads(folder)}
     selectors = [one["spec"]["selector"] for one in of_kind(folder, "Service")]
+    assert len(of_kind(folder, "PodDisruptionBudget")) == 2
     selectors += [
         one["spec"]["selector"]["matchLabels"] for one in of_kind(folder, "PodDisruptionBudget")
     ]

@@ -11,6 +11,7 @@ from sglang_worker.config.flags import OWN_FLAGS
 
 from deploy.k8s.release.codes import Code
 from deploy.k8s.release.command import parser
+from tests.k8s.custom_schemas import COMPONENT, POD_MONITOR, SERVICE, V1ALPHA1, V1BETA1
 from tests.k8s.manifests import WORKER, all_workloads, dashboard_metrics
 from tests.support.environment import REPOSITORY
 
@@ -51,6 +52,17 @@ def test_the_flags_of_the_release_that_are_mentioned_exist() -> None:
     commands = re.findall(r"release\.py (.*)$", KUBERNETES, re.MULTILINE)
     used = {flag for line in commands for flag in re.findall(r"--[a-z-]+", line)}
     assert used and used <= known
+
+
+def test_every_field_of_a_custom_kind_has_its_source() -> None:
+    """All that the strict schemas allow is in the table of sources."""
+    table = KUBERNETES[KUBERNETES.index("## Fields of custom kinds") :]
+    fields = {
+        name
+        for schema in (V1BETA1, COMPONENT, V1ALPHA1, SERVICE, POD_MONITOR)
+        for name in schema["properties"]
+    }
+    assert [name for name in sorted(fields) if not re.search(rf"\b{name}\b", table)] == []
 
 
 def test_the_sums_of_the_manifests_are_the_ones_explained() -> None:

@@ -53,6 +53,8 @@ async def released_under_load(
         with ApiServer(pods, replicas=2) as server:
             await until_ready(server, 2)
             await asyncio.to_thread(frontend.wait_for_model, kind.model, deadline_s=120.0)
+            assert frontend.client.get("/health").status == 200
+            assert frontend.client.get("/live").status == 200
             if token is not None:
                 ports_of_the_manifests_are_used([responses, *pods.request_ports.values()])
                 runtime_metrics_of_the_dashboard_exist(pods)
