@@ -173,10 +173,10 @@ class LifecycleController:
             await self._withdraw_until_confirmed()
 
     async def _withdraw_until_confirmed(self) -> None:
-        written = await self.core.withdraw()
-        while written is not Written.CONFIRMED:
-            await asyncio.sleep(WITHDRAW_RETRY_S)
-            written = await self.core.withdraw()
+        # The death of the engine has asked for it already: a second write would only fail.
+        while self.core.life.withdrawn_at_s is None:
+            if await self.core.withdraw() is not Written.CONFIRMED:
+                await asyncio.sleep(WITHDRAW_RETRY_S)
 
     async def _detached(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return await asyncio.shield(self.core.spawn(work))

@@ -199,6 +199,8 @@ async def test_death_withdraws_without_waiting_for_the_listener() -> None:
     await hand_over(world.controller, world.core.completion, Ending(world), times)
     assert not world.discovery.present
     world.publisher.hold.set()
+    await asyncio.sleep(0.02)
+    assert world.discovery.calls == ["register", "withdraw"]
 
 
 # --- watchdog -------------------------------------------------------------------------------------
