@@ -46,14 +46,14 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 STAGES = (
-    Stage("unit", ("tests/unit",), 600),
-    Stage("engine", ("tests/engine",), 1500),
-    Stage("e2e", ("tests/e2e",), 1500),
+    Stage("unit", ("tests/unit",), 1200),
+    Stage("engine", ("tests/engine",), 1800),
+    Stage("e2e", ("tests/e2e",), 1800),
     Stage("k8s", ("tests/k8s",), 900),
 )
 LONG_STAGES = tuple(Stage(stage.name, stage.paths, 7200) for stage in STAGES)
 COMPAT_STAGES = (
-    Stage("unit", ("tests/unit",), 600),
+    Stage("unit", ("tests/unit",), 1200),
     Stage("engine", ("tests/engine",), 900),
     Stage("e2e", ("tests/e2e",), 900),
 )
