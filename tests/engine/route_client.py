@@ -23,7 +23,7 @@ MORE_ROUTES = (
     "begin_weight_update:tm end_weight_update:tm ops/state=get_internal_state:tm "
     "info=get_server_info abort_request:tm profile=start_profile model=get_model_info"
 )
-START_TIMEOUT_S = 240
+START_TIMEOUT_S = 480
 
 
 class RouteWorker:
