@@ -15,10 +15,11 @@ pytestmark = [pytest.mark.engine, pytest.mark.compat]
 # runs on the locked SGLang alone.
 PROGRAM = """
 import json
-from sglang_worker.runners import hooks, parity, refusals
+from sglang_worker.engine.compat import check_version
+from sglang_worker.runners import hooks, parity
 from sglang_worker.runners.records import RankIdentity
 
-refusals.refuse_unsupported_sglang()
+check_version()
 runner_hooks = hooks.RunnerHooks(RankIdentity(0, 0, 0, 0), None, True)
 hooks.install(runner_hooks)
 models = parity.registry()

@@ -53,7 +53,12 @@ class HealthState:
     async def _ask_schedulers(self) -> None:
         while True:
             await asyncio.sleep(RUNNER_CHECK_INTERVAL_S)
-            states = await self._started.engine.tokenizer_manager.get_internal_state()
+            try:
+                states = await self._started.engine.tokenizer_manager.get_internal_state()
+            except Exception:
+                # A scheduler that cannot answer is the canary's business; ask again later.
+                logger.warning("the schedulers' runner reports could not be read", exc_info=True)
+                continue
             self._started.runners.note(states)
 
     def _tell(self) -> None:

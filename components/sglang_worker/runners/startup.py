@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sglang_worker.engine.compat import check_version
 from sglang_worker.errors import StartupCheckError
 from sglang_worker.runners import checks, compat, merge, refusals, table
 from sglang_worker.runners.folder import ReportFolder, Settings
@@ -38,7 +39,7 @@ def prepare(environ: MutableMapping[str, str], *, strict: bool) -> ReportFolder:
 
 def refuse(server_args: Any) -> None:
     """Raises ConfigError for what cannot work, before anything is loaded."""
-    refusals.refuse_unsupported_sglang()
+    check_version()
     refusals.refuse_linear_standalone_draft(server_args)
 
 
