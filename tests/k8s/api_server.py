@@ -14,19 +14,26 @@ import json
 import threading
 import uuid
 from collections.abc import AsyncIterator, Coroutine
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
+from tests.k8s.objects import (
+    GENERATION,
+    NAMESPACE,
+    SET,
+    failure,
+    is_ready,
+    now,
+    set_ready,
+    statefulset,
+)
+from tests.k8s.objects import pod as pod_object
 from tests.k8s.port_forward import forward
 
 T = TypeVar("T")
 Json = dict[str, Any]
-NAMESPACE = "test"
-SET = "worker"
-REVISION = "controller-revision-hash"
 
 
 class Workload(Protocol):
@@ -55,6 +62,7 @@ class ApiServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self.target = "old"
         self.strategy = "OnDelete"
+        self.unseen_reads = 0  # how many reads the StatefulSet's controller lags behind
         self.calls: list[tuple[str, str]] = []
         self.fail: dict[str, int] = {}  # method -> status, for faults of the server itself
         self._loop = asyncio.new_event_loop()
@@ -97,6 +105,10 @@ class ApiServer:
     def vanish(self, name: str) -> None:
         """A node is lost: the Pod goes without a deletion through the API."""
         self.run(self._remove(name))
+
+    def evict(self, name: str) -> None:
+        """The kubelet ends the Pod, its object stays and says so; a namesake cannot come."""
+        self.run(self._evict(name))
 
     def drop_watches(self) -> None:
         """As an API server does now and then: the stream ends, the client has to come again."""
@@ -143,7 +155,7 @@ class ApiServer:
     async def _create(self, name: str) -> None:
         revision, uid = self.target, str(uuid.uuid4())
         port = await self._workload.start(name, revision)
-        self._put("ADDED", _pod(name, uid, revision, port))
+        self._put("ADDED", pod_object(name, uid, revision, port))
 
     async def _remove(self, name: str) -> None:
         pod = self._pods.pop(name)
@@ -151,6 +163,12 @@ class ApiServer:
         await self._workload.stop(name, pod["metadata"]["uid"])
         if self._replaces:
             await self._create(name)
+
+    async def _evict(self, name: str) -> None:
+        pod = self._pods.pop(name)
+        pod["status"]["phase"] = "Failed"
+        await self._workload.stop(name, pod["metadata"]["uid"])
+        self._tell("MODIFIED", pod)
 
     async def _terminate(self, name: str, uid: str) -> None:
         await self._workload.stop(name, uid)
@@ -165,8 +183,8 @@ class ApiServer:
         while True:
             for name, pod in tuple(self._pods.items()):
                 ready = await self._workload.ready(name)
-                if self._pods.get(name) is pod and ready is not _is_ready(pod):
-                    _set_ready(pod, ready)
+                if self._pods.get(name) is pod and ready is not is_ready(pod):
+                    set_ready(pod, ready)
                     self._put("MODIFIED", pod)
             await asyncio.sleep(0.1)
 
@@ -183,13 +201,13 @@ class ApiServer:
     def _fault(self, request: web.Request) -> web.Response | None:
         self.calls.append((request.method, request.path))
         status = self.fail.get(request.method)
-        return None if status is None else _status(status, "Forbidden")
+        return None if status is None else failure(status, "Forbidden")
 
     async def _list_or_watch(self, request: web.Request) -> web.StreamResponse:
         if fault := self._fault(request):
             return fault
         if request.query.get("labelSelector") != f"app={SET}":
-            return _status(400, "BadRequest")
+            return failure(400, "BadRequest")
         if request.query.get("watch") not in ("true", "True", "1"):
             metadata = {"resourceVersion": str(self._version)}
             items = list(self._pods.values())
@@ -218,7 +236,7 @@ class ApiServer:
             return fault
         pod = self._pods.get(request.match_info["name"])
         if pod is None:
-            return _status(404, "NotFound")
+            return failure(404, "NotFound")
         body = await request.json()
         annotations = pod["metadata"].setdefault("annotations", {})
         for name, value in body["metadata"]["annotations"].items():
@@ -231,14 +249,14 @@ class ApiServer:
             return fault
         pod = self._pods.get(request.match_info["name"])
         if pod is None:
-            return _status(404, "NotFound")
+            return failure(404, "NotFound")
         body = await request.json() if request.can_read_body else {}
         wanted = (body.get("preconditions") or {}).get("uid")
         uid = pod["metadata"]["uid"]
         if wanted not in (None, uid):
-            return _status(409, "Conflict")
+            return failure(409, "Conflict")
         if "deletionTimestamp" not in pod["metadata"]:
-            pod["metadata"]["deletionTimestamp"] = _now()
+            pod["metadata"]["deletionTimestamp"] = now()
             self._put("MODIFIED", pod)
             self._spawn(self._terminate(pod["metadata"]["name"], uid))
         return web.json_response(pod)
@@ -247,66 +265,14 @@ class ApiServer:
         if fault := self._fault(request):
             return fault
         if request.match_info["name"] not in self._pods:
-            return _status(404, "NotFound")
+            return failure(404, "NotFound")
         return await forward(request)
 
     async def _statefulset(self, request: web.Request) -> web.Response:
         if fault := self._fault(request):
             return fault
         if request.match_info["name"] != SET:
-            return _status(404, "NotFound")
-        return web.json_response(
-            {
-                "apiVersion": "apps/v1",
-                "kind": "StatefulSet",
-                "metadata": {"name": SET, "generation": 2},
-                "spec": {
-                    "serviceName": SET,
-                    "selector": {"matchLabels": {"app": SET}},
-                    "template": {},
-                    "updateStrategy": {"type": self.strategy},
-                },
-                "status": {
-                    "observedGeneration": 2,
-                    "replicas": self._replicas,
-                    "updateRevision": self.target,
-                },
-            }
-        )
-
-
-def _pod(name: str, uid: str, revision: str, port: int) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "uid": uid,
-            "creationTimestamp": _now(),
-            "labels": {"app": SET, REVISION: revision},
-            "annotations": {},
-        },
-        "spec": {
-            "terminationGracePeriodSeconds": 30,
-            "containers": [{"name": "main", "ports": [{"name": "system", "containerPort": port}]}],
-        },
-        "status": {"podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": "False"}]},
-    }
-
-
-def _is_ready(pod: Json) -> bool:
-    return bool(pod["status"]["conditions"][0]["status"] == "True")
-
-
-def _set_ready(pod: Json, ready: bool) -> None:
-    pod["status"]["conditions"][0]["status"] = str(ready)
-
-
-def _status(code: int, reason: str) -> web.Response:
-    value = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason}
-    return web.json_response({**value, "code": code}, status=code, reason=reason)
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return failure(404, "NotFound")
+        self.unseen_reads = max(0, self.unseen_reads - 1)
+        observed = GENERATION - bool(self.unseen_reads)
+        return web.json_response(statefulset(self._replicas, self.target, self.strategy, observed))

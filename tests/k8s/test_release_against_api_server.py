@@ -13,8 +13,9 @@ import pytest
 from deploy.k8s.release.codes import Code
 from deploy.k8s.release.command import main
 from deploy.k8s.release.pods import MARK
-from tests.k8s.api_server import NAMESPACE, SET, ApiServer
+from tests.k8s.api_server import ApiServer
 from tests.k8s.listeners import Listeners, Manners
+from tests.k8s.objects import NAMESPACE, SET
 from tests.support.wait import wait_until
 
 QUICK = ("--unreachable-timeout", "2", "--drain-timeout", "30", "--resume-timeout", "3")
@@ -309,3 +310,19 @@ def test_two_at_a_time_leave_one_serving(folder: Path) -> None:
         assert release.run("--concurrency", "2") == Code.DONE
         assert release.revisions() == ["new"] * 3
         assert len(release.deleted()) == 3
+
+
+def test_a_controller_that_lags_behind_is_waited_for(folder: Path) -> None:
+    with Release(folder, Listeners()) as release:
+        release.server.unseen_reads = 3
+        assert release.run() == Code.DONE
+        assert release.revisions() == ["new", "new"]
+
+
+def test_an_evicted_pod_counts_as_gone(folder: Path) -> None:
+    with Release(folder, Listeners(worker_1_old=Manners(stuck=True))) as release:
+        eviction = threading.Timer(1.5, release.server.evict, ["worker-1"])
+        eviction.start()
+        assert release.run("--replace-timeout", "3") == Code.NOT_REPLACED
+        eviction.join()
+        assert release.deleted() == []

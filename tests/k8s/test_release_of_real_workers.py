@@ -13,8 +13,9 @@ import pytest
 from benchmarks.drain_proof.fleet import WorkerKind, real_kind, stub_kind
 from benchmarks.drain_proof.load import Load, undisturbed
 from benchmarks.drain_proof.plan import pool
-from tests.k8s.api_server import NAMESPACE, SET, ApiServer
+from tests.k8s.api_server import ApiServer
 from tests.k8s.manifests import DEPLOY, dashboard_metrics
+from tests.k8s.objects import NAMESPACE, SET
 from tests.k8s.processes import Processes
 from tests.support.checkpoints import checkpoint
 from tests.support.ports import free_port

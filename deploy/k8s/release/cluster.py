@@ -13,7 +13,7 @@ from kubernetes import client, watch
 
 from .codes import Code, ReleaseError
 from .model import Pod, PodSet
-from .pods import MARK, pod_of
+from .pods import MARK, is_over, pod_of
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +46,21 @@ class Target:
         self.revision_label = revision_label
         self.selector = selector or self._own_selector()
 
-    def revision(self) -> str | None:
-        """What the controller gives replacements now; None where it does not say."""
+    def revision(self, patience_s: float = 30.0) -> str | None:
+        """What the controller gives replacements now; None where it does not say. Right after an
+        apply the controller may not have seen the new template: it is waited for."""
         if self._revision or self._name is None:
             return self._revision
-        found = self._read()
-        observed = found.status.observed_generation or 0
-        if observed < (found.metadata.generation or 0):
-            raise ReleaseError(
-                Code.UNREACHABLE, f"the controller has not seen the last change of {self._name} yet"
-            )
-        return str(found.status.update_revision) if found.status.update_revision else None
+        give_up_s = time.monotonic() + patience_s
+        while True:
+            found = self._read()
+            if (found.status.observed_generation or 0) >= (found.metadata.generation or 0):
+                return found.status.update_revision or None
+            if time.monotonic() >= give_up_s:
+                raise ReleaseError(
+                    Code.UNREACHABLE, f"the controller does not see the last change of {self._name}"
+                )
+            time.sleep(RETRY_S)
 
     def _own_selector(self) -> str:
         found = self._read()
@@ -158,7 +162,7 @@ class Cluster:
         found = self._core.list_namespaced_pod(
             self._namespace, label_selector=self._target.selector, _request_timeout=CALL_S
         )
-        pods = [self._pod(item) for item in found.items]
+        pods = [self._pod(item) for item in found.items if not is_over(item)]
         with self._lock:
             self._pods = {pod.uid: pod for pod in pods}
             self._heard_s = time.monotonic()
@@ -190,7 +194,7 @@ class Cluster:
         pod = self._pod(item)
         with self._lock:
             self._heard_s = time.monotonic()
-            if kind == "DELETED":
+            if kind == "DELETED" or is_over(item):
                 self._pods.pop(pod.uid, None)
             else:
                 self._pods[pod.uid] = pod

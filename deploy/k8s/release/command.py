@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import time
@@ -80,6 +81,8 @@ def main(argv: Sequence[str]) -> int:
     except SystemExit as leaving:
         return int(leaving.code or 0)
     # A container that runs this is stopped by SIGTERM: the same way back as Ctrl-C.
+    # Its retry warnings would tear the table; what fails in the end is said by us.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _release(flags)

@@ -29,6 +29,11 @@ def pod_of(item: Any, revision_label: str, port: int) -> Pod:
     )
 
 
+def is_over(item: Any) -> bool:
+    """Evicted or failed as a whole: the object stays, its containers are gone for good."""
+    return bool(item.status and item.status.phase in ("Succeeded", "Failed"))
+
+
 def _port(spec: Any) -> int | None:
     for container in spec.containers or []:
         for port in container.ports or []:
