@@ -70,7 +70,6 @@ class Serving:
         self._signals.own()
         compat.start_receiving(engine.tokenizer_manager)
         self._signals.own()
-        dynamo_compat.answer_errors_quietly()
         runtime = dynamo_compat.create_runtime(started.config.runtime, self._loop)
         try:
             return await self._run_with(runtime)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -115,24 +114,6 @@ class ServedEndpoint:
 
     async def withdraw(self) -> None:
         await self.endpoint.unregister_endpoint_instance()
-
-
-def answer_errors_quietly() -> None:
-    """The runtime prints whatever a handler raises through ``sys.excepthook``, traceback included.
-
-    Exceptions that are answers to a client become one line; everything else is printed as before.
-    """
-    from dynamo.llm.exceptions import DynamoException, HttpError
-
-    printed = sys.excepthook
-
-    def report(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if issubclass(kind, DynamoException | HttpError):
-            logger.info("answered %s: %s", kind.__name__, error)
-        else:
-            printed(kind, error, trace)
-
-    sys.excepthook = report
 
 
 def health_check_key() -> str:

@@ -177,7 +177,6 @@ def start_listener() -> tuple[SystemListener | None, int]:
 
 async def run(options: argparse.Namespace, listener: SystemListener | None, port: int) -> int:
     loop = asyncio.get_running_loop()
-    dynamo_compat.answer_errors_quietly()
     runtime = dynamo_compat.create_runtime(
         RuntimeSettings(discovery_backend="file", event_plane="zmq"), loop
     )
