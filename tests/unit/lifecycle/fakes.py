@@ -11,7 +11,7 @@ from sglang_worker.lifecycle.controller import LifecycleController
 from sglang_worker.lifecycle.core import CoreSettings, LifecycleCore
 from sglang_worker.lifecycle.gate import AdmissionGate
 from sglang_worker.lifecycle.registration import RegistrationOwner
-from sglang_worker.lifecycle.states import Status
+from sglang_worker.lifecycle.states import State, Status
 
 from tests.support.wait import wait_until_async
 
@@ -133,3 +133,10 @@ class World:
 
     async def until(self, condition: Callable[[], bool], message: str = "the condition") -> None:
         await wait_until_async(condition, message, deadline_s=5.0, interval_s=0.002)
+
+
+async def drained_world() -> World:
+    world = await World().started()
+    await world.controller.drain()
+    await world.until(lambda: world.controller.state is State.DRAINED)
+    return world
