@@ -210,17 +210,18 @@ class Connection:
             headers["Content-Length"] = str(len(body))
         if self._wire.their_state is not h11.DONE:
             headers["Connection"] = "close"
-        self._write(h11.Response(status_code=response.status, headers=list(headers.items())))
-        if head_only:
-            pass
-        elif isinstance(body, bytes):
-            if body:
-                self._write(h11.Data(data=body))
+        head = h11.Response(status_code=response.status, headers=list(headers.items()))
+        if isinstance(body, bytes):
+            # One write, so that a small answer leaves in one segment.
+            content = [h11.Data(data=body)] if body and not head_only else []
+            self._write(head, *content, h11.EndOfMessage())
         else:
-            async for chunk in body:
-                self._write(h11.Data(data=chunk))
-                await self._flush()
-        self._write(h11.EndOfMessage())
+            self._write(head)
+            if not head_only:
+                async for chunk in body:
+                    self._write(h11.Data(data=chunk))
+                    await self._flush()
+            self._write(h11.EndOfMessage())
         await self._flush()
 
     async def _respond_last(self, error: HttpError) -> None:
@@ -243,8 +244,8 @@ class Connection:
             if not data:
                 return
 
-    def _write(self, event: h11.Event) -> None:
-        data = self._wire.send(event)
+    def _write(self, *events: h11.Event) -> None:
+        data = b"".join(self._wire.send(event) or b"" for event in events)
         if data:
             self._writer.write(data)
 

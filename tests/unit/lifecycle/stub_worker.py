@@ -237,6 +237,7 @@ async def run(options: argparse.Namespace, listener: SystemListener | None, port
         await publish(lora_name=name, base_model_path=options.model_path)
 
     if listener is not None:
+        listener.show_details(lifecycle.controller.details)
         await listener.attach(App(lifecycle, publish_alias))
         listener.set_runtime_address("127.0.0.1", port)
     served.serve(stub.generate, labels=[("model", options.model_name)])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Callable
@@ -16,7 +17,8 @@ def raw(worker: RunningWorker, data: bytes, timeout_s: float = 5.0) -> bytes:
     with worker.connect() as client:
         client.settimeout(timeout_s)
         client.sendall(data)
-        client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # the child may have closed the connection already
+            client.shutdown(socket.SHUT_WR)
         answer = b""
         while chunk := client.recv(65536):
             answer += chunk
