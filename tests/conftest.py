@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -11,6 +14,19 @@ from tests.support import process_table
 from tests.support.checkpoints import checkpoint as demo_checkpoint
 from tests.support.stack import Stack
 from tests.support.tiny_model import write_tiny_model
+
+
+def pytest_configure() -> None:
+    """A cancelled run (SIGTERM) ends as Ctrl-C does: by way of fixtures, which stop processes."""
+    owner = os.getpid()
+
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != owner:  # a forked child keeps the default: it ends
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 @pytest.fixture(scope="session", autouse=True)

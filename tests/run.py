@@ -21,6 +21,7 @@ import msgspec
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NO_TESTS_COLLECTED = 5
+CLEAN_UP_S = 90
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -79,13 +80,25 @@ def run_bounded(command: Sequence[str], budget_s: float) -> int | None:
     try:
         return process.wait(budget_s)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
+        return None
+    finally:
+        # Also on the way out of an interrupted run.
+        if process.poll() is None:
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
     try:
-        process.wait(90)
+        process.wait(CLEAN_UP_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    return None
+
+
+def stop_on_sigterm() -> None:
+    """Whoever cancels a run sends SIGTERM: it has to end pytest by way of its fixtures."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
 
 
 def run_stage(stage: Stage, marks: str, extra: Sequence[str], reports: Path) -> tuple[Tally, int]:
@@ -141,4 +154,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     os.chdir(REPOSITORY)
+    stop_on_sigterm()
     sys.exit(main())

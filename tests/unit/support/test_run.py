@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from pathlib import Path
 
 from tests import run
 from tests.run import Tally
+from tests.support.processes import ManagedProcess
 
 REPORT = """<testsuites><testsuite tests="7" failures="1" errors="1" skipped="2">
 </testsuite></testsuites>"""
@@ -26,3 +30,32 @@ def test_stages_add_up_to_the_closing_line() -> None:
 def test_a_command_that_runs_too_long_is_ended() -> None:
     assert run.run_bounded(["sleep", "30"], 0.1) is None
     assert run.run_bounded(["true"], 10) == 0
+
+
+def test_a_cancelled_run_stops_what_its_tests_started(tmp_path: Path) -> None:
+    test = tmp_path / "test_long.py"
+    test.write_text(
+        "import signal, pytest\n"
+        "@pytest.fixture\n"
+        "def deployment(tmp_path):\n"
+        f"    open({str(tmp_path / 'started')!r}, 'w').close()\n"
+        "    yield\n"
+        f"    open({str(tmp_path / 'stopped')!r}, 'w').close()\n"
+        "def test_wait(deployment):\n"
+        "    signal.pause()\n"
+    )
+    script = (
+        "import sys; from tests import run; run.stop_on_sigterm();"
+        f"run.run_bounded([sys.executable, '-m', 'pytest', '-q', '-p', 'tests.conftest',"
+        f" '-c', 'pyproject.toml', {str(test)!r}], 60)"
+    )
+    with ManagedProcess(
+        [sys.executable, "-c", script],
+        name="run",
+        log_path=tmp_path / "log",
+        environ=os.environ,
+        cwd=run.REPOSITORY,
+    ) as process:
+        process.wait_for((tmp_path / "started").exists, "the test runs", deadline_s=60)
+        assert process.stop() == 128 + signal.SIGTERM
+    assert (tmp_path / "stopped").exists()
