@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import ProcessEnded
 from tests.support.stack import Frontend, Stack, Worker, wait_port_closed
 
 pytestmark = pytest.mark.e2e
@@ -72,3 +73,10 @@ def test_a_killed_worker_leaves_nothing_behind(stack: Stack, tiny_model: Path) -
 def test_a_worker_stops_on_sigterm_with_exit_code_0(stack: Stack, tiny_model: Path) -> None:
     worker = stack.start_stub(tiny_model)
     assert worker.stop() == 0
+
+
+def test_waiting_for_a_model_ends_when_its_worker_has_ended(stack: Stack) -> None:
+    frontend = stack.start_frontend()
+    stack.start_worker(module="no.such.module")
+    with pytest.raises(ProcessEnded, match="worker-2 ended early"):
+        frontend.wait_for_model(MODEL, deadline_s=60)

@@ -36,10 +36,18 @@ class Frontend(ManagedProcess):
 
     http_port: int
     client: OpenAIClient
+    # What the same stack started: without a running worker a model will never appear.
+    neighbours: list[ManagedProcess]
 
     def wait_for_model(self, name: str, *, deadline_s: float = 60.0) -> None:
+        def listed() -> bool:
+            workers = [one for one in self.neighbours if isinstance(one, Worker)]
+            if workers and not any(one.running for one in workers):
+                workers[-1].require_running()
+            return name in self.client.models()
+
         self.wait_for(
-            lambda: name in self.client.models(),
+            listed,
             f"the frontend lists the model {name}",
             deadline_s=deadline_s,
             interval_s=0.2,
@@ -89,6 +97,7 @@ class Stack:
         command += ["--migration-limit", str(migration_limit), *arguments]
         frontend = self._start(Frontend, command, "frontend", environ)
         frontend.http_port = port
+        frontend.neighbours = self._started
         frontend.client = OpenAIClient(f"http://127.0.0.1:{port}")
         frontend.wait_for(
             lambda: frontend.client.get("/v1/models").status == 200,
