@@ -99,7 +99,7 @@ async def serve(config: Any, listener: SystemListener, engine: WorkerEngine) -> 
             engine=engine.engine,
             tokenizer_manager=engine.tokenizer_manager,
             calls=EngineControl(engine.tokenizer_manager),
-            facts=engine_facts(engine.server_args),
+            facts=engine_facts(engine.server_args, engine.tokenizer_manager),
             runners=lambda: [{"runner": "target"}],
         ),
         drainable=True,

@@ -41,7 +41,7 @@ async def attach_routes(
             engine=engine.engine,
             tokenizer_manager=engine.tokenizer_manager,
             calls=EngineControl(engine.tokenizer_manager),
-            facts=engine_facts(engine.server_args),
+            facts=engine_facts(engine.server_args, engine.tokenizer_manager),
             runners=lambda: to_builtins(watch.reports),
             observe_states=observe,
         ),

@@ -16,7 +16,7 @@ from sglang_worker.lifecycle.engine_operations import (
     InvalidPause,
     requested_mode,
 )
-from sglang_worker.lifecycle.machine import STOPPING
+from sglang_worker.lifecycle.machine import RELEASED, STOPPING
 from sglang_worker.lifecycle.memory import InvalidTags, in_order, requested_tags
 from sglang_worker.lifecycle.ports import EngineControl
 from sglang_worker.lifecycle.registration import Written
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 WEIGHT_WRITES = frozenset(
     f"update_weights_from_{source}" for source in ("disk", "tensor", "distributed", "ipc")
 )
+MODEL_RUNS = frozenset(("generate", "async_generate", "encode", "async_encode"))
 WITHDRAW_RETRY_S = 0.5
 CONTINUE_PATIENCE_S = 3.0
 
@@ -70,12 +71,14 @@ class LifecycleController:
 
     def guard(self, operation: str) -> str | None:
         """Why another engine call (weights, cache, profile) is not allowed now, in one sentence;
-        None when it is. Its type is `system.control.Guard`."""
+        None when it is. Its type is `system.lifecycle_port.Guard`."""
         life = self.core.life
         if life.state is State.STOPPING:
             return STOPPING
         if operation in WEIGHT_WRITES and "weights" in life.released:
             return "The weights are released: resume their memory before updating them."
+        if operation in MODEL_RUNS and life.released:
+            return RELEASED
         return None
 
     # --- drain and resume -------------------------------------------------------------------------

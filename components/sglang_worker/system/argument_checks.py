@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from sglang_worker.system.conversion import RecordField
 from sglang_worker.system.faults import BadRequest
+from sglang_worker.system.generation_checks import check_generation
 
 _OUTPUT_VARIABLE = "SGLANG_TORCH_PROFILER_DIR"
 _FALLBACK_FOLDER = "/tmp"
@@ -23,12 +25,15 @@ _TENSOR_FORMATS = ("direct", "flattened_bucket")
 
 
 class EngineFacts(msgspec.Struct, frozen=True):
-    """``device`` is SGLang's name; ``disk_formats`` empty: unknown, not checked."""
+    """``device`` is SGLang's name; ``disk_formats`` or ``sampling`` (the fields that a caller may
+    set) empty, and ``vocab_size`` 0: unknown, not checked."""
 
     device: str
     tp_size: int = 1
     disk_formats: tuple[str, ...] = ()
     weight_loaders: tuple[str, ...] = ()
+    vocab_size: int = 0
+    sampling: Mapping[str, RecordField] = {}
 
 
 def check_arguments(method: str, values: Mapping[str, Any], facts: EngineFacts) -> None:
@@ -99,7 +104,13 @@ def _check_pickle(payload: bytes, where: str) -> None:
         raise BadRequest(f"{where}: no serialized tensors: {error}") from None
 
 
+def _generate(values: Mapping[str, Any], facts: EngineFacts) -> None:
+    check_generation(values, facts.vocab_size, facts.sampling)
+
+
 _CHECKS = {
+    "async_generate": _generate,
+    "generate": _generate,
     "start_profile": _start_profile,
     "update_weights_from_disk": _weights_from_disk,
     "update_weights_from_tensor": _weights_from_tensor,

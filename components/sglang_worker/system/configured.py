@@ -15,11 +15,21 @@ from sglang_worker.system.binding import (
 )
 from sglang_worker.system.bridge import SyncBridge
 from sglang_worker.system.envelope import envelope
+from sglang_worker.system.faults import RouteFault
 from sglang_worker.system.grammar import SERVER_INFO_PATH
 from sglang_worker.system.json_schema import object_schema
-from sglang_worker.system.lifecycle_port import LifecyclePort
+from sglang_worker.system.lifecycle_port import Guard, LifecyclePort
 from sglang_worker.system.routes import ORDINARY_METHODS, Call, Handler, Reply, Route
 from sglang_worker.system.state import Access, RouteSpec
+
+# They would write to or run on memory that may be released; under any path the lifecycle is asked.
+USES_MEMORY = WEIGHT_METHODS | {
+    "update_weights_from_disk",
+    "generate",
+    "async_generate",
+    "encode",
+    "async_encode",
+}
 
 
 class BodyLimits:
@@ -43,10 +53,11 @@ def configured_routes(
     lifecycle: LifecyclePort,
     limits: BodyLimits,
     facts: EngineFacts,
+    guard: Guard,
 ) -> list[Route]:
     """One route per descriptor; ``server_info`` is built in and left out here."""
     return [
-        _route(method, bridge, lifecycle, limits, facts)
+        _route(method, bridge, lifecycle, limits, facts, guard)
         for method in bound
         if method.resolved.descriptor.path != SERVER_INFO_PATH
     ]
@@ -58,12 +69,13 @@ def _route(
     lifecycle: LifecyclePort,
     limits: BodyLimits,
     facts: EngineFacts,
+    guard: Guard,
 ) -> Route:
     resolved = bound.resolved
     method = resolved.descriptor.method
     role = resolved.role
     handler = (
-        _plain_handler(bound, bridge, facts)
+        _plain_handler(bound, bridge, facts, guard)
         if role is None
         else _lifecycle_handler(bound, role, lifecycle)
     )
@@ -81,11 +93,16 @@ def _route(
     )
 
 
-def _plain_handler(bound: BoundMethod, bridge: SyncBridge, facts: EngineFacts) -> Handler:
+def _plain_handler(
+    bound: BoundMethod, bridge: SyncBridge, facts: EngineFacts, guard: Guard
+) -> Handler:
     resolved = bound.resolved
+    method = resolved.descriptor.method
 
     async def handle(call: Call) -> Reply:
-        check_arguments(resolved.descriptor.method, resolved.plan.checked(call.body), facts)
+        check_arguments(method, resolved.plan.checked(call.body), facts)
+        if method in USES_MEMORY and (refusal := guard(method)) is not None:
+            raise RouteFault(409, refusal)
         result = await bound.invoke(call.body, bridge)
         # Whatever the alias: results can hold server arguments, and those hold secrets.
         return Reply(200, redact(envelope(result)))

@@ -15,7 +15,7 @@ from sglang_worker.system.conversion import RecordField
 from sglang_worker.system.envelope import envelope
 from sglang_worker.system.faults import RouteFault
 from sglang_worker.system.json_schema import object_schema
-from sglang_worker.system.lifecycle_port import LifecyclePort
+from sglang_worker.system.lifecycle_port import Guard, LifecyclePort
 from sglang_worker.system.routes import Call, Handler, Reply, Route
 from sglang_worker.system.state import RouteSpec
 from sglang_worker.system.typed_request import TypedRequest, checked_arguments
@@ -128,10 +128,6 @@ _LIFECYCLE_REQUESTS = {
 # SGLang's message base carries these; no control route has a use for them.
 _NEVER_ACCEPTED = ("rid",)
 _INTERNAL = ("rid", "http_worker_ipc")
-
-
-Guard = Callable[[str], str | None]
-"""Says in one sentence why the lifecycle does not allow this engine call now, or None."""
 
 
 def control_routes(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
+
+Guard = Callable[[str], str | None]
+"""Says in one sentence why the lifecycle does not allow this engine call now, or None."""
 
 
 class LifecycleAnswer(Protocol):

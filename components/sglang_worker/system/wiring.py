@@ -13,8 +13,9 @@ from sglang_worker.system.binding import bind
 from sglang_worker.system.bridge import SyncBridge
 from sglang_worker.system.builtin import lifecycle_routes, server_info_route
 from sglang_worker.system.configured import BodyLimits, configured_routes
-from sglang_worker.system.control import EngineCalls, Guard, control_routes
-from sglang_worker.system.lifecycle_port import LifecyclePort
+from sglang_worker.system.control import EngineCalls, control_routes
+from sglang_worker.system.conversion import RecordField, is_record, record_fields
+from sglang_worker.system.lifecycle_port import Guard, LifecyclePort
 from sglang_worker.system.loras import LoraCalls, lora_routes
 from sglang_worker.system.routes import Description, Route, RouteTable
 from sglang_worker.system.server_info import ServerInfo
@@ -84,13 +85,27 @@ async def _engine_routes(
     return [
         server_info_route(info),
         *control_routes(engine.calls, lifecycle, guard, request_class, limits, engine.facts),
-        *configured_routes(bound, bridge, lifecycle, limits, engine.facts),
+        *configured_routes(bound, bridge, lifecycle, limits, engine.facts, guard),
     ]
 
 
-def engine_facts(server_args: Any) -> EngineFacts:
-    """Read from SGLang's effective server arguments."""
+# SGLang fills these in itself; a caller who says "normalized" would skip its checks.
+_SAMPLING_INTERNAL = frozenset(
+    {
+        "stop_strs",
+        "stop_regex_strs",
+        "stop_str_max_len",
+        "stop_regex_max_len",
+        "is_normalized",
+        "ebnf_full_assistant",
+    }
+)
+
+
+def engine_facts(server_args: Any, tokenizer_manager: Any) -> EngineFacts:
+    """Read from SGLang's effective server arguments and model configuration."""
     from sglang.srt.configs import load_config
+    from sglang.srt.sampling.sampling_params import SamplingParams
 
     formats = getattr(load_config, "LoadFormat", None)
     return EngineFacts(
@@ -98,7 +113,20 @@ def engine_facts(server_args: Any) -> EngineFacts:
         tp_size=int(server_args.tp_size),
         disk_formats=tuple(one.value for one in formats or ()),
         weight_loaders=tuple(getattr(server_args, "custom_weight_loader", None) or ()),
+        vocab_size=int(tokenizer_manager.model_config.vocab_size),
+        sampling=_sampling_fields(SamplingParams),
     )
+
+
+def _sampling_fields(record: type) -> dict[str, RecordField]:
+    """Empty, that is unchecked, for a release that keeps them otherwise than as a record."""
+    if not is_record(record):
+        return {}
+    return {
+        name: field
+        for name, field in record_fields(record).items()
+        if name not in _SAMPLING_INTERNAL
+    }
 
 
 def request_class(name: str) -> type:

@@ -129,3 +129,13 @@ async def test_an_unknown_memory_tag_is_named() -> None:
     world = await World().started()
     answer = await world.controller.release({"tags": ["weight"]})
     assert answer.status == 400 and "weight" in answer.body["error"]
+
+
+async def test_nothing_runs_the_model_on_released_memory() -> None:
+    world = await drained_world()
+    assert (await world.controller.release({"tags": ["kv_cache"]})).status == 200
+    for operation in ("generate", "async_generate", "encode", "async_encode"):
+        assert "released" in (world.controller.guard(operation) or "")
+    assert world.controller.guard("flush_cache") is None
+    assert (await world.controller.resume_memory({})).status == 200
+    assert world.controller.guard("generate") is None

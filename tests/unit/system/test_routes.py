@@ -31,9 +31,13 @@ async def engine() -> AsyncIterator[ToyEngine]:
     original.close()
 
 
-def configured(engine: ToyEngine, lifecycle: ToyLifecycle, *texts: str) -> list[Route]:
+def configured(
+    engine: ToyEngine, lifecycle: ToyLifecycle, *texts: str, refusal: str | None = None
+) -> list[Route]:
     methods = bind(parse_descriptors(texts), engine, engine.tokenizer_manager)
-    return configured_routes(methods, SyncBridge(engine), lifecycle, LIMITS, FACTS)
+    return configured_routes(
+        methods, SyncBridge(engine), lifecycle, LIMITS, FACTS, lambda _: refusal
+    )
 
 
 def control(calls: ToyCalls, lifecycle: ToyLifecycle, refusal: str | None = None) -> list[Route]:
@@ -72,6 +76,16 @@ async def test_pause_by_a_configured_route_goes_through_the_lifecycle(engine: To
     lifecycle.answer = Answer(409, {"state": "draining", "error": "Resume first."})
     assert (await ask(routes, path))[0] == 409
     assert (await ask(routes, path, {"mode": "bogus"}))[0] == 400
+
+
+async def test_released_memory_is_not_written_to_or_run_on_under_any_path(
+    engine: ToyEngine,
+) -> None:
+    names = ("w=update_weights_from_disk", "g=encode", "flush_cache")
+    routes = configured(engine, ToyLifecycle(), *names, refusal="Memory is released.")
+    for path in ("/engine/w", "/engine/g"):
+        assert await ask(routes, path) == (409, {"error": "Memory is released."})
+    assert (await ask(routes, "/engine/flush_cache"))[0] == 200
 
 
 async def test_server_info_is_built_in_and_not_configured_twice(engine: ToyEngine) -> None:

@@ -122,6 +122,12 @@ class ToyEngine:
     def fails(self) -> None:
         raise RuntimeError("engine said no")
 
+    def encode(self) -> Any:
+        raise AssertionError("the model ran")
+
+    def update_weights_from_disk(self) -> Any:
+        raise AssertionError("weights were written")
+
     def refuses(self) -> Any:
         return {"success": False, "message": "not now"}
 
