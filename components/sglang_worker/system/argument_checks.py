@@ -104,6 +104,22 @@ def _check_pickle(payload: bytes, where: str) -> None:
         raise BadRequest(f"{where}: no serialized tensors: {error}") from None
 
 
+def _init_group(values: Mapping[str, Any], facts: EngineFacts) -> None:
+    """A rank that the group cannot have makes every member wait for one that never comes, and the
+    scheduler with them. Called without its keywords SGLang says so itself."""
+    port, world = values.get("master_port", 1), values.get("world_size", facts.tp_size)
+    offset = values.get("rank_offset", 0)
+    if not 0 < port < 65536:
+        raise BadRequest(f"master_port: must be between 1 and 65535, got {port}")
+    if offset < 0:
+        raise BadRequest(f"rank_offset: must be at least 0, got {offset}")
+    if world < offset + facts.tp_size:
+        raise BadRequest(
+            f"world_size: {world} members cannot hold ranks {offset} to "
+            f"{offset + facts.tp_size - 1} of this engine"
+        )
+
+
 def _generate(values: Mapping[str, Any], facts: EngineFacts) -> None:
     check_generation(values, facts.vocab_size, facts.sampling)
 
@@ -111,6 +127,7 @@ def _generate(values: Mapping[str, Any], facts: EngineFacts) -> None:
 _CHECKS = {
     "async_generate": _generate,
     "generate": _generate,
+    "init_weights_update_group": _init_group,
     "start_profile": _start_profile,
     "update_weights_from_disk": _weights_from_disk,
     "update_weights_from_tensor": _weights_from_tensor,
