@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing.forkserver
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from sglang_worker.reference_platform.defaults import process_environment
 
 from tests.engine.engine_host import EngineHost
+from tests.engine.fork_server import fork_server as fork_server
 from tests.engine.route_client import RouteWorker
 from tests.engine.runners_fixture import runner_lab as runner_lab
 from tests.engine.transformers_host import TransformersHost
@@ -52,7 +52,9 @@ def numerics_model(
 
 @pytest.fixture(scope="session")
 def engine_for(
-    numerics_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+    fork_server: None,
+    numerics_model: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[EngineFactory]:
     """Starts an engine, or returns the live one of that configuration.
 
@@ -83,7 +85,6 @@ def engine_for(
     yield get
     for engine in live.values():
         engine.close()
-    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing.forkserver
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,9 @@ ONE_CORE_EACH = "0|1"
 
 @pytest.fixture(scope="session")
 def runner_lab(
-    tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]
+    fork_server: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    checkpoint: Callable[[str], Path],
 ) -> Iterator[Lab]:
     """Starts an engine; the one before it ends first, so memory holds one at a time."""
     with pytest.MonkeyPatch.context() as environment:
@@ -51,7 +52,6 @@ def runner_lab(
         yield start
         while live:
             live.pop().close()
-        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 _LAB_OPTIONS = ("twist", "plain_entry", "start_method", "environ")
