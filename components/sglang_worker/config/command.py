@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
@@ -23,7 +24,7 @@ def handle_early(
     if "--version" in argv:
         from sglang_worker.config.help import version_text
 
-        print(version_text(), file=out)
+        _print(version_text(), out)
         return 0
     if "--help" in argv or "-h" in argv:
         return _print_help(out)
@@ -50,8 +51,19 @@ def _print_help(out: TextIO) -> int:
 
     with contextlib.redirect_stdout(sys.stderr):
         text = full_help()
-    print(text, file=out)
+    _print(text, out)
     return 0
+
+
+def _print(text: str, out: TextIO) -> None:
+    """Print; a reader that has seen enough (``--help | head``) is no error."""
+    try:
+        print(text, file=out, flush=True)
+    except BrokenPipeError:
+        # The buffer still holds the rest, and Python flushes it once more at exit.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, out.fileno())
+        os.close(nowhere)
 
 
 def _check(
@@ -62,7 +74,7 @@ def _check(
     # Imported libraries may print; standard output carries the plan alone.
     with contextlib.redirect_stdout(sys.stderr):
         plan, code = run_check(argv, environ, "model" if level == "model" else "static")
-    print(json.dumps(plan, indent=2), file=out)
+    _print(json.dumps(plan, indent=2), out)
     for error in plan["errors"]:
         print(error_line(error), file=err)
     return code

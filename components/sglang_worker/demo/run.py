@@ -195,7 +195,7 @@ def curl_lines(place: Deployment) -> list[str]:
         "",
         "Ask it something:",
         f"  curl -s {web}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'",
-        "See its state and runners (also in a browser), drain it, and take it back:",
+        f"See its state and runners (in a browser: {system}/engine), drain it, and take it back:",
         f"  curl -s {system}/engine/status",
         f"  curl -s {system}/engine/server_info",
         f"  curl -s -X POST {system}/engine/drain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,13 @@ def test_help_shows_our_flags_first_then_dynamos_then_sglangs() -> None:
     order = ["  --engine-route", "  --check[", "Dynamo flags", "--namespace", "SGLang engine flags"]
     places = [text.index(word) for word in [*order, "--tp-size"]]
     assert places == sorted(places)
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out:
+        assert handle_early(["--help"], {}, out) == 0
 
 
 def test_without_such_flags_the_worker_starts() -> None:
