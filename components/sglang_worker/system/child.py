@@ -25,6 +25,7 @@ from sglang_worker.system.protocol import ProtocolFault
 
 logger = logging.getLogger("sglang_worker.system.child")
 
+LAST_ANSWERS_S = 0.1
 IGNORED_BY_CHILD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,8 +48,13 @@ def main(argv: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED_BY_CHILD)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _raise_file_limit()
-    asyncio.run(_serve(settings))
-    # Not through interpreter teardown: clients' half-done calls have no answer any more.
+    asyncio.run(_serve_and_leave(settings))
+    return 0
+
+
+async def _serve_and_leave(settings: ChildSettings) -> None:
+    await _serve(settings)
+    # Not through the loop's teardown: it would report every connection that it cancels.
     os._exit(0)
 
 
@@ -72,6 +78,9 @@ async def _serve(settings: ChildSettings) -> None:
         server.close()
         if phases is not None:
             phases.close()
+        if link.waiting_calls:
+            # Those who waited for the worker hear that it is gone.
+            await asyncio.sleep(LAST_ANSWERS_S)
 
 
 def _raise_file_limit() -> None:

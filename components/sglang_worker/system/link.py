@@ -43,6 +43,10 @@ class PendingCall:
         self._body += chunk
         self._settle()
 
+    def worker_gone(self) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(HttpError(503, "the worker ended before it answered"))
+
     def _settle(self) -> None:
         head = self._head
         if head is not None and len(self._body) >= head.body_bytes and not self.answer.done():
@@ -72,6 +76,10 @@ class WorkerLink:
         """What the scheduler reported since the worker's own last change, else the worker's."""
         return self._reported_phase or self.state.phase
 
+    @property
+    def waiting_calls(self) -> int:
+        return len(self._calls)
+
     def age_s(self) -> float | None:
         """Seconds since the worker sent what we show; None before the first push."""
         return None if self.push is None else max(0.0, time.monotonic() - self.push.sent_at_s)
@@ -83,9 +91,13 @@ class WorkerLink:
 
     async def run(self) -> None:
         decoder = FrameDecoder()
-        while data := await self._reader.read(262144):
-            for frame in decoder.feed(data):
-                self._receive(frame)
+        try:
+            while data := await self._reader.read(262144):
+                for frame in decoder.feed(data):
+                    self._receive(frame)
+        finally:
+            for pending in self._calls.values():
+                pending.worker_gone()
 
     async def call(self, head: RequestHead, body: bytes) -> tuple[ResponseHead, bytes]:
         """Hand one request to the worker and wait for its answer, however long it takes."""

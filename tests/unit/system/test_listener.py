@@ -130,6 +130,22 @@ def test_a_dead_worker_takes_the_child_and_the_port_with_it(start_worker: Start)
         worker.connect()
 
 
+def test_a_call_in_flight_hears_that_the_worker_is_gone(start_worker: Start) -> None:
+    worker = start_worker()
+    before = worker.post("/engine/echo").json["calls"]
+    with worker.connect() as waiting:
+        waiting.sendall(
+            b'POST /engine/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"seconds": 30}'
+        )
+        wait_until(lambda: worker.post("/engine/echo").json["calls"] > before + 1)
+        worker.process.kill()
+        answer = waiting.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"the worker ended before it answered" in answer
+    _, errors = worker.process.communicate(timeout=10)
+    assert "Traceback" not in errors
+
+
 def test_the_child_survives_the_signals_that_end_a_worker(start_worker: Start) -> None:
     worker = start_worker()
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
