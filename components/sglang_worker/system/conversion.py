@@ -121,12 +121,17 @@ def _plain(annotation: Any) -> Any:
 
 def _union(value: Any, choices: tuple[Any, ...], where: str) -> Any:
     # A string fits `bytes` too (base64), so the exact builtin goes first.
+    inside: list[Mismatch] = []
     for choice in sorted(choices, key=lambda choice: _plain(choice) is not type(value)):
         try:
             return convert(value, choice, where)
-        except Mismatch:
-            continue
-    expected = " or ".join(_json_name(choice) for choice in choices)
+        except Mismatch as mismatch:
+            if mismatch.where != where:
+                inside.append(mismatch)
+    if inside and len({fault.where for fault in inside}) == 1:
+        # One choice took the value itself and stumbled over something in it: that is the fault.
+        raise inside[0]
+    expected = " or ".join(dict.fromkeys(map(_json_name, choices)))
     raise Mismatch(where, expected, value)
 
 

@@ -179,3 +179,12 @@ def test_any_value_fits_or_is_a_mismatch(value: Any, annotation: Any) -> None:
         convert(value, annotation, "x")
     except Mismatch as mismatch:
         assert str(mismatch).startswith("x")
+
+
+def test_an_ill_typed_item_of_an_optional_array_is_named_itself() -> None:
+    with pytest.raises(Mismatch, match=r"^tags\[0\]: expected a string, not an integer$"):
+        convert([1], Optional[list[str]], "tags")
+    with pytest.raises(Mismatch, match=r"^ids\[0\]: expected"):
+        convert([1.5], Optional[Union[list[int], list[str]]], "ids")
+    with pytest.raises(Mismatch, match=r"^ids: expected an array or null, not an integer"):
+        convert(5, Optional[Union[list[int], list[str]]], "ids")
