@@ -27,6 +27,7 @@ def _python(code: str) -> str:
     return result.stdout
 
 
+@pytest.mark.compat
 def test_importing_the_model_runner_installs_the_kernels_under_their_own_names() -> None:
     out = _python(
         "import sglang.srt.model_executor.model_runner\n"
@@ -44,6 +45,7 @@ def test_importing_the_model_runner_installs_the_kernels_under_their_own_names()
     assert out.split() == ["ReferenceGDNKernel", module, "ReferenceKDAKernel", module]
 
 
+@pytest.mark.compat
 def test_a_hook_target_that_is_gone_stops_the_start_and_is_named() -> None:
     out = _python(
         "import sglang_worker.reference_platform.hooks as hooks\n"

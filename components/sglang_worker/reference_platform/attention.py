@@ -12,8 +12,8 @@ import torch
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from sglang.srt.layers.radix_attention import AttentionType
 from sglang.srt.mem_cache.base_swa_memory_pool import BaseSWAKVPool
-from sglang.srt.mem_cache.memory_pool import KVWriteLoc
 
+from sglang_worker.reference_platform.older import write_place
 from sglang_worker.reference_platform.sdpa import Span, attend, causal_mask, within_window
 
 
@@ -152,7 +152,7 @@ class ReferenceAttnBackend(AttentionBackend):
             raise ValueError("attention sinks and cross attention do not run on the CPU platform")
         pool = self.token_to_kv_pool
         if save_kv_cache and k is not None:
-            pool.set_kv_buffer(layer, KVWriteLoc.for_batch(forward_batch, swa_loc=None), k, v)
+            pool.set_kv_buffer(layer, write_place(forward_batch), k, v)
         queries = q.reshape(-1, layer.tp_q_head_num, layer.qk_head_dim)
         out = queries.new_zeros(queries.shape[0], layer.tp_q_head_num, layer.v_head_dim)
         # As in SGLang's extend kernels, a prefill reads only the prefix from the pool and takes

@@ -52,9 +52,13 @@ def fill_unset(server_args: Any) -> None:
 
     By then SGLang has filled in ``intel_amx`` for the CPU; those kernels do not exist here.
     """
+    from sglang_worker.reference_platform import older
+
     for name, value in ENGINE_DEFAULTS.items():
         if getattr(server_args, name, value) in (None, "intel_amx"):
             setattr(server_args, name, value)
+    for name, value in older.engine_defaults().items():
+        setattr(server_args, name, value)
     if server_args.dtype == "auto":
         from sglang_worker.reference_platform.precision import checkpoint_type
 

@@ -18,10 +18,10 @@ from typing import Any
 from sglang.srt.plugins.hook_registry import HookRegistry, HookSource, HookType
 
 from sglang_worker.errors import EngineStartError
+from sglang_worker.reference_platform import older
 from sglang_worker.reference_platform.targets import (
     ABSENT,
     ADJUSTMENTS,
-    RECENT,
     RELOCATED,
     REPLACEMENTS,
     SPECULATIVE,
@@ -42,7 +42,7 @@ def install() -> None:
     missing = list(_unresolved(REPLACEMENTS | ADJUSTMENTS))
     before: dict[str, Any] = {}
     for kind, table in (
-        (HookType.REPLACE, REPLACEMENTS | speculative),
+        (HookType.REPLACE, {**REPLACEMENTS, **speculative, **older.replacements()}),
         (HookType.AFTER, ADJUSTMENTS),
     ):
         for target, function in table.items():
@@ -83,7 +83,7 @@ def _resolves(path: str) -> bool:
 
 def _unresolved(table: Mapping[str, Callable[..., Any]]) -> Iterator[str]:
     for target in table:
-        if target not in RECENT and _place(target) is None:
+        if _place(target) is None:
             yield f"{target} (not found)"
 
 

@@ -10,7 +10,7 @@ from sglang.srt.platforms.cpu import CpuDeviceMixin
 from sglang.srt.platforms.device_mixin import PlatformEnum
 from sglang.srt.platforms.interface import SRTPlatform
 
-from sglang_worker.reference_platform import defaults, patches
+from sglang_worker.reference_platform import defaults, older, patches
 
 
 class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
@@ -87,3 +87,6 @@ class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
         from torch.profiler import ProfilerActivity
 
         return ProfilerActivity.CPU
+
+
+older.complete(ReferenceCpuPlatform)

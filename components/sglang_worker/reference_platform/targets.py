@@ -87,10 +87,10 @@ RELOCATED: Mapping[str, str] = {
     _OPS + "attention.linear.fused_gdn_gating.fused_gdn_gating": (
         _OPS + "attention.fla.fused_gdn_gating.fused_gdn_gating"
     ),
+    _OPS + "elementwise.elementwise.sigmoid_gate_mul_broadcast": (
+        _OPS + "moe.triton_sigmoid_gate_mul.sigmoid_gate_mul_broadcast"
+    ),
 }
-
-# Absent before 0.5.23, with every caller.
-RECENT = frozenset({_OPS + "elementwise.elementwise.sigmoid_gate_mul_broadcast"})
 
 ADJUSTMENTS: dict[str, Callable[..., Any]] = {
     # Result adjusted by the function (HookRegistry's AFTER).
