@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import run
 from tests.run import Tally
 from tests.support.processes import ManagedProcess
@@ -59,3 +61,35 @@ def test_a_cancelled_run_stops_what_its_tests_started(tmp_path: Path) -> None:
         process.wait_for((tmp_path / "started").exists, "the test runs", deadline_s=60)
         assert process.stop() == 128 + signal.SIGTERM
     assert (tmp_path / "stopped").exists()
+
+
+def stage_of(tmp_path: Path, body: str) -> run.Stage:
+    test = tmp_path / "test_stage.py"
+    test.write_text(body)
+    return run.Stage("stage", (str(test),), 60)
+
+
+def test_a_test_that_passes_on_the_second_try_is_counted_and_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mark = tmp_path / "been-here"
+    stage = stage_of(
+        tmp_path,
+        "from pathlib import Path\n"
+        "def test_steady(): pass\n"
+        "def test_shaky():\n"
+        f"    mark = Path({str(mark)!r})\n"
+        "    been_here, _ = mark.exists(), mark.touch()\n"
+        "    assert been_here\n",
+    )
+    extra = ["-o", f"cache_dir={tmp_path / 'cache'}"]
+    assert run.run_stage(stage, "not gpu", extra, tmp_path) == (Tally(passed=2), 0)
+    printed = capfd.readouterr().out
+    assert "FAILED" in printed and "test_shaky" in printed
+    assert "1 passed only on the second try" in printed
+
+
+def test_a_test_that_fails_twice_fails_the_stage(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, "def test_good(): pass\ndef test_bad(): assert False\n")
+    extra = ["-o", f"cache_dir={tmp_path / 'cache'}"]
+    assert run.run_stage(stage, "not gpu", extra, tmp_path) == (Tally(passed=1, failed=1), 1)
