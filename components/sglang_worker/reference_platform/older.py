@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sglang_worker.errors import ConfigError
+
 
 @functools.cache
 def is_older() -> bool:
@@ -22,6 +24,15 @@ def is_older() -> bool:
 def engine_defaults() -> Mapping[str, Any]:
     """ServerArgs fields. Without overlap SGLang resolves the state cache to ``no_buffer``."""
     return {"disable_overlap_schedule": True} if is_older() else {}
+
+
+def refuse_speculation(server_args: Any) -> None:
+    """Raises ConfigError: some draft steps there are Triton kernels; nothing stands in for those."""
+    if is_older() and server_args.speculative_algorithm is not None:
+        raise ConfigError(
+            f"--speculative-algorithm {server_args.speculative_algorithm} does not run on the CPU "
+            "reference platform with this SGLang version; use 0.5.23, or leave the flag out"
+        )
 
 
 def replacements() -> Mapping[str, Callable[..., Any]]:

@@ -30,6 +30,7 @@ class ReferenceCpuPlatform(CpuDeviceMixin, SRTPlatform):
         return "cpu"
 
     def apply_server_args_defaults(self, server_args: Any) -> None:
+        older.refuse_speculation(server_args)
         defaults.fill_unset(server_args)
 
     def init_backend(self) -> None:
