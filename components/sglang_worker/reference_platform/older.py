@@ -27,7 +27,7 @@ def engine_defaults() -> Mapping[str, Any]:
 
 
 def refuse_speculation(server_args: Any) -> None:
-    """Raises ConfigError: some draft steps there are Triton kernels; nothing stands in for those."""
+    """Raises ConfigError: some draft steps there are Triton kernels, out of reach."""
     if is_older() and server_args.speculative_algorithm is not None:
         raise ConfigError(
             f"--speculative-algorithm {server_args.speculative_algorithm} does not run on the CPU "
