@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from sglang_worker.boot.ending import ENDING
 from sglang_worker.engine import signals
 from sglang_worker.errors import ConfigError, ExitCode, WorkerError
 
@@ -15,6 +16,11 @@ logger = logging.getLogger(__name__)
 
 def main(argv: Sequence[str]) -> int:
     """Run the worker; returns the process's exit code (DESIGN section 2)."""
+    ENDING.code = int(_answer(argv))
+    return ENDING.code
+
+
+def _answer(argv: Sequence[str]) -> int:
     try:
         signals.own_before_loop()
         return _run(argv)

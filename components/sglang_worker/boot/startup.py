@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from sglang_worker.boot.ending import ENDING
 from sglang_worker.config import environment, platform
 from sglang_worker.config.dump import dump_config
 from sglang_worker.config.parse import parse_system, parse_worker_config
@@ -42,14 +43,13 @@ class Started(msgspec.Struct, frozen=True):
     listener: SystemListener | None
 
     def close(self) -> None:
-        """End every process that belongs to the worker."""
+        """End the engine's processes; the listener answers until the interpreter ends."""
         self.engine.shutdown()
-        if self.listener is not None:
-            self.listener.close()
 
 
 def boot(argv: Sequence[str], environ: Mapping[str, str]) -> Started:
     """Open the listener, then everything else; leaves nothing behind when it raises."""
+    ENDING.arm()
     with held_logs():
         listener = open_listener(parse_system(argv, environ))
     try:
@@ -69,6 +69,7 @@ def open_listener(settings: SystemSettings) -> SystemListener | None:
     listener = SystemListener(settings)
     environment.export({phases.VARIABLE: listener.phase_socket})
     listener.start()
+    ENDING.last = listener.close
     return listener
 
 
