@@ -49,8 +49,7 @@ def _run(argv: Sequence[str]) -> int:
     try:
         from sglang_worker.boot.serving import Serving
 
-        # The loop that the engine was built on: SGLang's sockets belong to it.
-        loop = started.engine.engine.loop
+        loop = started.engine.loop
         return int(loop.run_until_complete(Serving(started, loop).run()))
     finally:
         started.close()

@@ -11,6 +11,7 @@ import logging
 
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine import dynamo_compat
+from sglang_worker.runners.later import RunnerWatch
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,9 @@ class HealthState:
         """Call it when the worker has registered: from now on it counts as fit."""
         self._tell()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._watch()), loop.create_task(self._ask_schedulers())]
+        self._tasks = [loop.create_task(self._watch())]
+        if (watch := self._started.runners) is not None:
+            self._tasks.append(loop.create_task(self._ask_schedulers(watch)))
 
     def stop(self) -> None:
         for task in self._tasks:
@@ -40,8 +43,9 @@ class HealthState:
         """Why the worker is not fit, in one sentence; None when it is."""
         if (death := self._started.engine.death) is not None:
             return f"the engine died: {death}"
-        if not self._started.runners.healthy:
-            return self._started.runners.changes[0].sentence
+        watch = self._started.runners
+        if watch is not None and not watch.healthy:
+            return watch.changes[0].sentence
         return None
 
     async def _watch(self) -> None:
@@ -50,16 +54,16 @@ class HealthState:
             if self.fault != self._told:
                 self._tell()
 
-    async def _ask_schedulers(self) -> None:
+    async def _ask_schedulers(self, watch: RunnerWatch) -> None:
         while True:
             await asyncio.sleep(RUNNER_CHECK_INTERVAL_S)
             try:
-                states = await self._started.engine.tokenizer_manager.get_internal_state()
+                states = await self._started.engine.control.internal_states()
             except Exception:
                 # A scheduler that cannot answer is the canary's business; ask again later.
                 logger.warning("the schedulers' runner reports could not be read", exc_info=True)
                 continue
-            self._started.runners.note(states)
+            watch.note(states)
 
     def _tell(self) -> None:
         fault = self._told = self.fault

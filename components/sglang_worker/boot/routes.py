@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from sglang_worker.boot.startup import Started
-from sglang_worker.engine.control import EngineControl
+from sglang_worker.engine.launch import WorkerEngine
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
 from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.listener import SystemListener
@@ -24,27 +24,29 @@ async def attach_routes(
     loras: LoraCalls | None = None,
 ) -> None:
     """Bind every route and let the listener's child hand calls to this loop."""
-    engine = started.engine
-    watch = started.runners
+    facts: EngineParts | None = None
+    if (watch := started.runners) is not None:
+        engine = cast(WorkerEngine, started.engine)
 
-    def observe(states: list[dict[str, Any]]) -> None:
-        if watch.note(states):
-            table.description = msgspec.structs.replace(
-                table.description, runners=to_builtins(watch.reports)
-            )
-            listener.publish_catalog()
+        def observe(states: list[dict[str, Any]]) -> None:
+            if watch.note(states):
+                table.description = msgspec.structs.replace(
+                    table.description, runners=to_builtins(watch.reports)
+                )
+                listener.publish_catalog()
 
-    table = await build_route_table(
-        started.config.system,
-        lifecycle.controller,
-        EngineParts(
+        facts = EngineParts(
             engine=engine.engine,
             tokenizer_manager=engine.tokenizer_manager,
-            calls=EngineControl(engine.tokenizer_manager),
+            calls=engine.control,
             facts=engine_facts(engine.server_args, engine.tokenizer_manager),
             runners=lambda: to_builtins(watch.reports),
             observe_states=observe,
-        ),
+        )
+    table = await build_route_table(
+        started.config.system,
+        lifecycle.controller,
+        facts,
         drainable=drainable,
         loras=loras,
         guard=lifecycle.controller.guard,

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 from sglang_worker.boot.health import HealthState
 from sglang_worker.boot.routes import attach_routes
 from sglang_worker.boot.startup import Started
-from sglang_worker.config.worker_config import WorkerType
-from sglang_worker.engine import compat, dynamo_compat
-from sglang_worker.engine.control import EngineControl
+from sglang_worker.engine import dynamo_compat
+from sglang_worker.engine.owned import NoControl
 from sglang_worker.engine.signals import SignalOwner
 from sglang_worker.errors import ExitCode
 from sglang_worker.lifecycle import wiring
@@ -28,12 +27,9 @@ from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.state import Phase
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.service import WorkerService
-from sglang_worker.workers.table import worker_module
+from sglang_worker.workers.table import worker_module, worker_row
 
 logger = logging.getLogger(__name__)
-
-# Only standalone aggregated workers expose drain, status and resume (DESIGN section 6).
-DRAINABLE = frozenset({WorkerType.AGGREGATED})
 
 
 class Serving:
@@ -49,7 +45,7 @@ class Serving:
     @property
     def drainable(self) -> bool:
         config = self._started.config
-        return config.worker_type in DRAINABLE and config.gateway_workers <= 1
+        return worker_row(config.worker_type).drainable and config.gateway_workers <= 1
 
     def _on_signal(self, signum: int) -> None:
         if self._lifecycle is not None:
@@ -68,7 +64,7 @@ class Serving:
         """Serve until a signal. Raises EngineDiedError when the engine ends first."""
         started, engine = self._started, self._started.engine
         self._signals.own()
-        compat.start_receiving(engine.tokenizer_manager)
+        engine.begin()
         self._signals.own()
         runtime = dynamo_compat.create_runtime(started.config.runtime, self._loop)
         try:
@@ -86,7 +82,7 @@ class Serving:
                 runtime=runtime,
                 loop=self._loop,
                 admission=gate,
-                runners=to_builtins(started.runners.reports),
+                runners=None if started.runners is None else to_builtins(started.runners.reports),
                 probe_may_use_engine=self._probe_may_use_engine,
             )
         )
@@ -104,6 +100,7 @@ class Serving:
             return await stopped
         finally:
             health.stop()
+            service.stop_background()
             for task in (serving, stopped):
                 task.cancel()
 
@@ -127,7 +124,7 @@ class Serving:
             response_plane=started.config.runtime.response_plane,
             discovery=service,
             listed=lambda: service.main.listed,
-            engine=EngineControl(started.engine.tokenizer_manager),
+            engine=started.engine.control or NoControl(),
             held_requests=lambda: len(started.engine.held_request_ids()),
             metrics_address=None if address is None else lambda: address,
             requests=service.requests,
@@ -155,7 +152,8 @@ class Serving:
                 self._started, listener, lifecycle, drainable=self.drainable, loras=service.loras
             )
         await service.start_serving()
-        runner_metrics.expose(service.main.endpoint, lambda: self._started.runners.reports)
+        runner_metrics.expose(service.main.endpoint, self._started.runner_reports)
+        await service.warm_up()
         await service.publish()
         await lifecycle.start()
         health.start()

@@ -8,43 +8,42 @@ engine loads.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from sglang_worker.boot import engines
 from sglang_worker.boot.ending import ENDING
-from sglang_worker.config import environment, platform
-from sglang_worker.config.dump import dump_config
+from sglang_worker.config import environment
 from sglang_worker.config.parse import parse_system, parse_worker_config
 from sglang_worker.config.quiet import held_logs
-from sglang_worker.config.server_args import build_server_args
 from sglang_worker.config.worker_config import SystemSettings, WorkerConfig
-from sglang_worker.engine.launch import WorkerEngine, start_engine
-from sglang_worker.errors import EngineStartError
+from sglang_worker.engine.owned import OwnedEngine
 from sglang_worker.redaction import hide_in_logs, secret_values
-from sglang_worker.runners import startup as runners
-from sglang_worker.runners.folder import ReportFolder
 from sglang_worker.runners.later import RunnerWatch
+from sglang_worker.runners.report import RunnerReport
 from sglang_worker.system import phases
 from sglang_worker.system.listener import SystemListener
-from sglang_worker.system.sglang_classes import resolve_configured
 from sglang_worker.workers.table import check_served
 
 logger = logging.getLogger(__name__)
 
 
 class Started(msgspec.Struct, frozen=True):
-    """``listener`` is None without a system port."""
+    """``listener`` is None without a system port, ``runners`` without an `sgl.Engine`."""
 
     config: WorkerConfig
-    engine: WorkerEngine
-    runners: RunnerWatch
+    engine: OwnedEngine
+    runners: RunnerWatch | None
     listener: SystemListener | None
 
     def close(self) -> None:
         """End the engine's processes; the listener answers until the interpreter ends."""
         self.engine.shutdown()
+
+    def runner_reports(self) -> tuple[RunnerReport, ...]:
+        """What the runners run, as last seen."""
+        return () if self.runners is None else tuple(self.runners.reports)
 
 
 def boot(argv: Sequence[str], environ: Mapping[str, str]) -> Started:
@@ -87,32 +86,5 @@ def start(config: WorkerConfig, listener: SystemListener | None) -> Started:
     for notice in config.notices:
         logger.warning("%s", notice)
     hide_in_logs(secret_values(config.engine.explicit))
-    server_args = build_server_args(config)
-    dump_config(config, server_args)
-    runners.refuse(server_args)
-    resolve_configured(config.system.routes)
-    engine, watch = _start_checked(config, server_args)
-    return Started(config, engine, watch, listener)
-
-
-def _start_checked(config: WorkerConfig, server_args: object) -> tuple[WorkerEngine, RunnerWatch]:
-    exported: dict[str, str] = {}
-    folder = runners.prepare(exported, strict=config.runner_report_strict)
-    environment.export(exported)
-    try:
-        engine = start_engine(config, server_args, prefer_fork=platform.is_active(os.environ))
-    except EngineStartError as error:
-        raise _explained(error, folder) from error
-    logger.info("engine ready in %.1f s", engine.started_in_s)
-    try:
-        watch = runners.check(engine.engine, server_args, folder)
-    except BaseException:
-        engine.shutdown()
-        raise
-    return engine, watch
-
-
-def _explained(error: EngineStartError, folder: ReportFolder) -> EngineStartError:
-    """Schedulers that gave up because of a check left their reason in the report folder."""
-    reason = runners.reason_of_death(folder)
-    return error if reason is None else EngineStartError(f"{error}: {reason}")
+    started = engines.start(config)
+    return Started(config, started.engine, started.runners, listener)

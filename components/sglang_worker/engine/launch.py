@@ -12,6 +12,7 @@ from typing import Any
 from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.engine import compat, compat_engine, signals
 from sglang_worker.engine.children import EntryPoint
+from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.death import Death, DeathWatch
 from sglang_worker.errors import EngineStartError, WorkerError
 from sglang_worker.requests.ids import is_probe_id
@@ -41,6 +42,20 @@ class WorkerEngine:
     @property
     def tokenizer_manager(self) -> Any:
         return self.engine.tokenizer_manager
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """SGLang's sockets belong to it."""
+        loop: asyncio.AbstractEventLoop = self.engine.loop
+        return loop
+
+    @property
+    def control(self) -> EngineControl:
+        return EngineControl(self.tokenizer_manager)
+
+    def begin(self) -> None:
+        """Let the tokenizer manager receive; SGLang would do so at the first request."""
+        compat.start_receiving(self.tokenizer_manager)
 
     @property
     def server_args(self) -> Any:

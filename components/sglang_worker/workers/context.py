@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from sglang_worker.config.worker_config import WorkerConfig
-from sglang_worker.engine.launch import WorkerEngine
 from sglang_worker.workers.admission import Admission
 
 
 class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
     config: WorkerConfig
-    engine: WorkerEngine
+    # `engine.launch.WorkerEngine` for token workers, else what `boot.engines` starts for the type.
+    engine: Any
     # Dynamo's DistributedRuntime.
     runtime: Any
     loop: asyncio.AbstractEventLoop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,16 @@ class Route(msgspec.Struct, frozen=True):
 
     endpoint: ServedEndpoint
     handler: Handler
+
+
+class Background(Protocol):
+    """Work beside the endpoints for as long as they are served, e.g. relaying KV events."""
+
+    async def start(self) -> None:
+        """Raising fails the worker's start."""
+
+    def stop(self) -> None:
+        """Safe to call twice, and without a start."""
 
 
 class RequestsInFlight:
@@ -42,7 +52,8 @@ class WorkerService:
     """Serves in the order that keeps registration in one hand.
 
     `start_serving` returns once the runtime's implicit registration is confirmed, while no model
-    card exists and so nobody routes here; `publish` then makes the worker known.
+    card exists and so nobody routes here; `warm_up` takes the first, slow request; `publish` then
+    makes the worker known. A ``warm_up`` that raises fails the worker's start.
     """
 
     def __init__(
@@ -55,6 +66,8 @@ class WorkerService:
         health_payload: Mapping[str, Any],
         others: tuple[Route, ...] = (),
         loras: LoraAdapters | None = None,
+        warm_up: Callable[[], Awaitable[None]] | None = None,
+        background: Sequence[Background] = (),
     ) -> None:
         self.main = main
         self.requests = requests
@@ -63,6 +76,8 @@ class WorkerService:
         self._card = card
         self._health_payload = health_payload
         self._others = others
+        self._warm_up = warm_up
+        self._background = tuple(background)
 
     @property
     def worker_id(self) -> int:
@@ -76,6 +91,16 @@ class WorkerService:
         for route in self._others:
             route.endpoint.serve(route.handler, labels=self._labels())
         await self.main.implicit_registration()
+        for work in self._background:
+            await work.start()
+
+    def stop_background(self) -> None:
+        for work in self._background:
+            work.stop()
+
+    async def warm_up(self) -> None:
+        if self._warm_up is not None:
+            await self._warm_up()
 
     async def publish(self) -> None:
         await dynamo_compat.publish_card(self.main.endpoint, self._card)

@@ -1,18 +1,38 @@
-"""From worker type to the module that serves it."""
+"""From worker type to the module that serves it and the engine that it needs."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from enum import Enum
 from typing import Protocol, cast
+
+import msgspec
 
 from sglang_worker.config.worker_config import WorkerType
 from sglang_worker.errors import ConfigError
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.service import WorkerService
 
-MODULES: Mapping[WorkerType, str] = {
-    WorkerType.AGGREGATED: "sglang_worker.workers.decode",
+
+class EngineKind(str, Enum):
+    """What runs the model; `boot.engines` starts it."""
+
+    SGLANG = "sglang"  # sgl.Engine: schedulers and a tokenizer manager
+    ENCODER = "encoder"  # SGLang's vision encoder alone
+    DIFFUSION = "diffusion"  # SGLang's DiffGenerator
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """``drainable``: has drain, status and resume (DESIGN section 6: standalone aggregated)."""
+
+    module: str
+    engine: EngineKind = EngineKind.SGLANG
+    drainable: bool = False
+
+
+ROWS: Mapping[WorkerType, WorkerRow] = {
+    WorkerType.AGGREGATED: WorkerRow("sglang_worker.workers.decode", drainable=True),
 }
 
 
@@ -22,18 +42,22 @@ class WorkerModule(Protocol):
 
 
 def is_served(worker_type: WorkerType) -> bool:
-    return worker_type in MODULES
+    return worker_type in ROWS
 
 
 def check_served(worker_type: WorkerType) -> None:
     """Raises ConfigError before any model is loaded."""
     if not is_served(worker_type):
-        known = ", ".join(sorted(kind.value for kind in MODULES))
+        known = ", ".join(sorted(kind.value for kind in ROWS))
         raise ConfigError(
             f"worker type {worker_type.value} is not served by this release; served: {known}"
         )
 
 
-def worker_module(worker_type: WorkerType) -> WorkerModule:
+def worker_row(worker_type: WorkerType) -> WorkerRow:
     check_served(worker_type)
-    return cast(WorkerModule, importlib.import_module(MODULES[worker_type]))
+    return ROWS[worker_type]
+
+
+def worker_module(worker_type: WorkerType) -> WorkerModule:
+    return cast(WorkerModule, importlib.import_module(worker_row(worker_type).module))

@@ -5,12 +5,12 @@ import importlib
 import pytest
 from sglang_worker.config.worker_config import WorkerType
 from sglang_worker.errors import ConfigError
-from sglang_worker.workers.table import MODULES, check_served, is_served
+from sglang_worker.workers.table import ROWS, check_served, is_served
 
 
-@pytest.mark.parametrize("kind", list(MODULES))
+@pytest.mark.parametrize("kind", list(ROWS))
 def test_every_served_type_has_a_module_that_builds_it(kind: WorkerType) -> None:
-    assert callable(importlib.import_module(MODULES[kind]).build)
+    assert callable(importlib.import_module(ROWS[kind].module).build)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in WorkerType if not is_served(kind)])
