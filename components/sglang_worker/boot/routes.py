@@ -12,6 +12,7 @@ from sglang_worker.lifecycle.wiring import WorkerLifecycle
 from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.listener import SystemListener
 from sglang_worker.system.loras import LoraCalls
+from sglang_worker.system.routes import RouteTable
 from sglang_worker.system.wiring import EngineParts, build_route_table, engine_facts
 
 
@@ -22,7 +23,7 @@ async def attach_routes(
     *,
     drainable: bool,
     loras: LoraCalls | None = None,
-) -> None:
+) -> RouteTable:
     """Bind every route and let the listener's child hand calls to this loop."""
     facts: EngineParts | None = None
     if (watch := started.runners) is not None:
@@ -53,3 +54,4 @@ async def attach_routes(
         model=started.config.model.served_model_names[0],
     )
     await listener.attach(table)
+    return table

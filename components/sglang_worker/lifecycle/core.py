@@ -16,6 +16,7 @@ import msgspec
 
 from sglang_worker.lifecycle.completion import CompletionCheck
 from sglang_worker.lifecycle.gate import AdmissionGate
+from sglang_worker.lifecycle.history import History
 from sglang_worker.lifecycle.machine import Lifecycle, Step, transition
 from sglang_worker.lifecycle.ports import StatePublisher
 from sglang_worker.lifecycle.registration import RegistrationOwner, Written
@@ -56,6 +57,7 @@ class LifecycleCore:
         self.clock = clock
         self.life = Lifecycle(grace_s=settings.grace_s, can_drain=settings.can_drain)
         self.completion = completion
+        self.history = History(clock())
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -72,6 +74,7 @@ class LifecycleCore:
         before = self.life
         step = transition(before, event)
         self.life = after = step.next
+        self.history.note(after.state, after.reason, event.now_s)
         if after.epoch != before.epoch and self._watcher is not None:
             # Its verdicts would be ignored as stale; ending it saves the polling.
             self._watcher.cancel()

@@ -29,6 +29,13 @@ class GateView(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class GateCounts(msgspec.Struct, frozen=True):
+    """Since the process began. Probes are in neither."""
+
+    admitted: int
+    rejected_late: int
+
+
 class Ticket:
     """One admitted request. Releasing twice counts once; usable as a context manager."""
 
@@ -64,6 +71,8 @@ class AdmissionGate:
         self._deadline_s: float | None = None
         self._in_flight = 0
         self._epoch = 0
+        self._admitted = 0
+        self._rejected_late = 0
 
     def admit(self, *, probe: bool = False) -> Ticket:
         """Admit one request or raise `LateRequest`. Health probes always pass, uncounted."""
@@ -71,8 +80,10 @@ class AdmissionGate:
             return Ticket(None)
         with self._lock:
             if self._is_closed():
+                self._rejected_late += 1
                 raise LateRequest("this worker is draining and admits no new requests")
             self._in_flight += 1
+            self._admitted += 1
         return Ticket(self)
 
     def close_at(self, deadline_s: float) -> None:
@@ -96,6 +107,10 @@ class AdmissionGate:
     def view(self) -> GateView:
         with self._lock:
             return GateView(self._is_closed(), self._in_flight, self._epoch)
+
+    def counts(self) -> GateCounts:
+        with self._lock:
+            return GateCounts(self._admitted, self._rejected_late)
 
     @property
     def in_flight(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
@@ -50,9 +51,17 @@ class RegistrationOwner:
     """
 
     def __init__(
-        self, discovery: Discovery, on_change: Callable[[Confirmed], None] | None = None
+        self,
+        discovery: Discovery,
+        on_change: Callable[[Confirmed], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``failures`` counts writes that failed, by what they would have registered (True) or
+        withdrawn; ``failed_at_s`` is when the last of them did, on ``clock``."""
         self._discovery = discovery
+        self._clock = clock
+        self.failures = {True: 0, False: 0}
+        self.failed_at_s: float | None = None
         self._on_change = on_change
         self._wanted: asyncio.Future[Written] | None = None
         self._desired = False
@@ -117,6 +126,8 @@ class RegistrationOwner:
         except Exception as error:
             # Dynamo raises plain Exception for every discovery failure.
             self.last_error = str(error) or type(error).__name__
+            self.failures[registered] += 1
+            self.failed_at_s = self._clock()
             logger.warning("could not %s discovery: %s", verb, self.last_error)
             return Written.FAILED
         self.last_error = None

@@ -37,6 +37,9 @@ class Watchdog:
         self._clock = clock
         self._changed = threading.Condition()
         self._stage: tuple[str, float] | None = None
+        # Seconds of the stages that ended, and when the present one began.
+        self._took_s: dict[str, float] = {}
+        self._entered: tuple[str, float] | None = None
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="shutdown-watchdog", daemon=True)
 
@@ -48,11 +51,22 @@ class Watchdog:
 
     @contextmanager
     def stage(self, name: str, limit_s: float) -> Iterator[None]:
-        self._set((name, self._clock() + limit_s))
+        began_s = self._clock()
+        self._entered = (name, began_s)
+        self._set((name, began_s + limit_s))
         try:
             yield
         finally:
             self._set(None)
+            self._took_s[name] = self._clock() - began_s
+            self._entered = None
+
+    def stage_seconds(self) -> dict[str, float]:
+        """How long each stage took, the present one so far; from any thread."""
+        seconds = dict(self._took_s)
+        if (entered := self._entered) is not None:
+            seconds[entered[0]] = self._clock() - entered[1]
+        return seconds
 
     def _set(self, stage: tuple[str, float] | None, ended: bool = False) -> None:
         with self._changed:

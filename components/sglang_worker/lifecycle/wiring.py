@@ -36,6 +36,7 @@ from sglang_worker.lifecycle.shutdown import (
 )
 from sglang_worker.lifecycle.sockets import UnsentBytesReader
 from sglang_worker.lifecycle.states import Status
+from sglang_worker.lifecycle.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +84,8 @@ class WorkerLifecycle:
             def metrics() -> Awaitable[str]:
                 return read_metrics(address)
 
-        probes = CompletionProbes(UnsentBytesReader().read, parts.held_requests, metrics)
-        self.completion = CompletionCheck(gate, probes)
+        self.probes = CompletionProbes(UnsentBytesReader().read, parts.held_requests, metrics)
+        self.completion = CompletionCheck(gate, self.probes)
         self.registration = RegistrationOwner(ListedDiscovery(parts.discovery, parts.listed))
         core = LifecycleCore(
             CoreSettings(
@@ -98,6 +99,7 @@ class WorkerLifecycle:
             parts.publisher,
         )
         self.controller = LifecycleController(core, parts.engine)
+        self.watchdog = Watchdog()
         self._stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._nudging: asyncio.Task[None] | None = None
@@ -136,7 +138,7 @@ class WorkerLifecycle:
             times = ShutdownTimes(budget_s=self._parts.settings.shutdown_timeout_s)
             steps = self._parts.stop_steps
             await Shutdown(
-                self.controller, self.completion, self._parts.requests, steps, times
+                self.controller, self.completion, self._parts.requests, steps, times, self.watchdog
             ).run(self._stop.result())
         finally:
             if self._nudging is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -20,6 +21,8 @@ from sglang_worker.system.state import Catalog, RouteSpec
 
 logger = logging.getLogger(__name__)
 
+UNKNOWN_PATH = "unknown"
+"""Stands in counts for every path that is no route."""
 ORDINARY_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -69,6 +72,8 @@ class RouteTable:
                 raise ConfigError(f"two routes claim {route.spec.path}")
             self._routes[route.spec.path] = route
         self.description = description or Description()
+        # Answers by route (never a path that a caller made up) and status.
+        self.answered: Counter[tuple[str, int]] = Counter()
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -84,12 +89,14 @@ class RouteTable:
         )
 
     def refused(self, method: str, path: str, remote: str, status: int) -> None:
+        self._count(self._find(path), status)
         audit.record(method, path, remote, status)
 
     async def handle(self, request: EngineRequest) -> EngineResponse:
         began_s = time.monotonic()
         route = self._find(request.path)
         reply = await self._reply(route, request)
+        self._count(route, reply.status)
         if route is not None and route.changes_state and request.method not in route.reads:
             audit.record(
                 request.method,
@@ -115,6 +122,9 @@ class RouteTable:
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
             return Reply(500, {"error": f"{type(error).__name__}: {error}"})
+
+    def _count(self, route: Route | None, status: int) -> None:
+        self.answered[route.spec.path if route is not None else UNKNOWN_PATH, status] += 1
 
     def _find(self, path: str) -> Route | None:
         if exact := self._routes.get(path):

@@ -85,12 +85,19 @@ class GenerateHandler(RequestsInFlight):
             async for output in generation.rest():
                 if not generation.stopped and (fresh := writer.write(output)) is not None:
                     yield fresh
+        except GeneratorExit:
+            # The runtime drops the generator of a client that is gone, told or untold.
+            if generation is not None:
+                generation.stop()
+            raise
         except EXPECTED as error:
             # The runtime prints what a handler raises; the cause would only repeat it.
             raise to_dynamo(error) from None
         finally:
             if gone is not None:
                 gone.cancel()
+            if generation is not None and generation.stopped and not probe:
+                self.cancelled += 1
             self._leave(generation, ticket)
 
     def _map(self, request: Any, probe: bool) -> GenerateCall:

@@ -35,7 +35,12 @@ class Background(Protocol):
 
 
 class RequestsInFlight:
-    """What shutdown needs of a handler; a handler without live requests inherits it as it is."""
+    """What shutdown needs of a handler; a handler without live requests inherits it as it is.
+
+    ``cancelled`` counts requests whose client went away before their end.
+    """
+
+    cancelled = 0
 
     @property
     def live_generations(self) -> int:

@@ -189,3 +189,15 @@ def test_nobody_of_sixteen_threads_enters_once_a_deadline_was_seen_to_pass() -> 
     gate = AdmissionGate(clock)
     admitted = race(gate, pass_deadline)
     assert sum(admitted) > 0 and min(admitted) < 3 * THREADS
+
+
+def test_it_counts_what_it_admitted_and_what_came_too_late_without_the_probes() -> None:
+    gate = AdmissionGate()
+    with gate.admit(), gate.admit(probe=True):
+        pass
+    gate.close()
+    for _ in range(2):
+        with pytest.raises(LateRequest):
+            gate.admit()
+    gate.admit(probe=True).release()
+    assert (gate.counts().admitted, gate.counts().rejected_late) == (1, 2)

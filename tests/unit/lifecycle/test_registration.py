@@ -85,3 +85,16 @@ async def test_a_caller_that_hangs_up_does_not_cancel_the_write() -> None:
     discovery.hold.set()
     await owner.settled()
     assert not discovery.present and owner.confirmed is Confirmed.NO
+
+
+async def test_failed_writes_are_counted_by_direction_and_dated() -> None:
+    discovery, now = FakeDiscovery(), [50.0]
+    owner = RegistrationOwner(discovery, clock=lambda: now[0])
+    await owner.wish(True)
+    assert owner.failed_at_s is None
+    discovery.fail = 1
+    await owner.wish(False)
+    assert (owner.failures, owner.failed_at_s) == ({True: 0, False: 1}, 50.0)
+    now[0] = 60.0
+    await owner.wish(False)
+    assert owner.failed_at_s == 50.0, "a later success does not change when the last one failed"

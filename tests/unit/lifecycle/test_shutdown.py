@@ -231,3 +231,16 @@ def test_a_watchdog_that_was_stopped_never_fires() -> None:
         watchdog.stop()
         watchdog._thread.join(5.0)
     assert not watchdog._thread.is_alive() and not names
+
+
+def test_a_watchdog_knows_how_long_each_stage_took_and_the_present_one_so_far() -> None:
+    now = [10.0]
+    watchdog = Watchdog(clock=lambda: now[0])
+    with watchdog.stage("first", 100):
+        now[0] = 13.0
+        assert watchdog.stage_seconds() == {"first": 3.0}
+    with watchdog.stage("second", 100):
+        now[0] = 17.0
+        assert watchdog.stage_seconds() == {"first": 3.0, "second": 4.0}
+    now[0] = 30.0
+    assert watchdog.stage_seconds() == {"first": 3.0, "second": 4.0}
