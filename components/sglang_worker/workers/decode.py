@@ -1,9 +1,11 @@
-"""The decode worker in its default, aggregated form."""
+"""The decode worker in its default, aggregated form, and what all token workers share."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
+
+import msgspec
 
 from sglang_worker.engine import compat, dynamo_compat
 from sglang_worker.engine.control import EngineControl
@@ -19,14 +21,33 @@ from sglang_worker.workers.service import Route, WorkerService
 
 
 def build(context: WorkerContext) -> WorkerService:
+    return token_worker(context)
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """In what a token worker differs from the aggregated one.
+
+    ``payload`` turns the aggregated worker's health payload into this one's. ``fields`` are of its
+    `ModelCard`.
+    """
+
+    handler: Callable[..., GenerateHandler] = GenerateHandler
+    fields: Mapping[str, Any] = {}
+    payload: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda plain: plain
+    warm_up: Callable[[], Awaitable[None]] | None = None
+
+
+def token_worker(context: WorkerContext, variant: Variant = Variant()) -> WorkerService:  # noqa: B008
     engine, config = context.engine, context.config
     manager = engine.tokenizer_manager
     key = dynamo_compat.health_check_key()
     control = EngineControl(manager)
-    card = build_card(config, engine, runners=context.runners)
+    card = msgspec.structs.replace(
+        build_card(config, engine, runners=context.runners), **variant.fields
+    )
     main = ServedEndpoint(context.runtime, config.endpoint)
     loras = build_loras(context, control, main, card)
-    handler = GenerateHandler(
+    handler = variant.handler(
         manager,
         engine.limits,
         context.admission,
@@ -47,17 +68,20 @@ def build(context: WorkerContext) -> WorkerService:
         handler.generate,
         handler,
         card,
-        health_payload=generate_payload(
-            key,
-            manager.tokenizer,
-            engine.limits.vocab_size,
-            config.health_check_payload or dynamo_compat.health_payload_override(),
+        health_payload=variant.payload(
+            generate_payload(
+                key,
+                manager.tokenizer,
+                engine.limits.vocab_size,
+                config.health_check_payload or dynamo_compat.health_payload_override(),
+            )
         ),
         others=tuple(
             Route(ServedEndpoint(context.runtime, config.endpoint.sibling(name)), serve)
             for name, serve in others.items()
         ),
         loras=loras,
+        warm_up=variant.warm_up,
     )
 
 
