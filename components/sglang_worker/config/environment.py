@@ -63,6 +63,10 @@ def variables(config: WorkerConfig, environ: Mapping[str, str]) -> dict[str, str
     wanted["DYN_RESPONSE_PLANE"] = config.runtime.response_plane
     # SGLang's processes read their level here; its own default (3) is chattier than Dynamo's.
     wanted["SGLANG_TRACE_LEVEL"] = str(config.trace_level)
+    # As the worker read them: the runtime is less lenient about spelling.
+    wanted["DYN_HEALTH_CHECK_ENABLED"] = "true" if config.health.canary else "false"
+    wanted["DYN_CANARY_WAIT_TIME"] = str(config.health.canary_wait_s)
+    wanted["DYN_HEALTH_CHECK_REQUEST_TIMEOUT"] = str(config.health.canary_timeout_s)
     if config.system.port is None:
         wanted["DYN_SYSTEM_PORT"] = "-1"
     else:

@@ -239,11 +239,65 @@ _LIFECYCLE = (
     ),
 )
 
-OWN_FLAGS: tuple[OwnFlag, ...] = (*_WORKER_SELECTION, *_ENGINE, *_SYSTEM, *_LIFECYCLE)
+_HEALTH = (
+    OwnFlag(
+        dest="health_answer_timeout_s",
+        kind=Kind.SECONDS,
+        name="--health-answer-timeout",
+        variable="DYN_SGL_HEALTH_ANSWER_TIMEOUT_S",
+        default=10.0,
+        minimum=0.5,
+        maximum=86400,
+        help="an idle engine that leaves a health probe unanswered for this long is unhealthy",
+    ),
+    OwnFlag(
+        dest="health_stall_timeout_s",
+        kind=Kind.SECONDS,
+        name="--health-stall-timeout",
+        variable="DYN_SGL_HEALTH_STALL_TIMEOUT_S",
+        default=60.0,
+        minimum=0.5,
+        maximum=86400,
+        help="a busy engine is unhealthy once it has made no progress for this long; a single "
+        "forward pass must fit",
+    ),
+    OwnFlag(
+        dest="health_check_enabled",
+        kind=Kind.SWITCH,
+        variable="DYN_HEALTH_CHECK_ENABLED",
+        default=False,
+        help="the runtime sends probes too, as its canary; the worker watches its engine always",
+        accepted="1/true/on/yes or 0/false/off/no",
+    ),
+    OwnFlag(
+        dest="canary_wait_s",
+        kind=Kind.INTEGER,
+        variable="DYN_CANARY_WAIT_TIME",
+        default=10,
+        minimum=1,
+        maximum=86400,
+        help="seconds without an answer to anybody after which a probe is sent, by the worker and "
+        "by the runtime's canary",
+        accepted="1 to 86400",
+    ),
+    OwnFlag(
+        dest="canary_timeout_s",
+        kind=Kind.INTEGER,
+        variable="DYN_HEALTH_CHECK_REQUEST_TIMEOUT",
+        default=3,
+        minimum=1,
+        maximum=86400,
+        help="seconds that the runtime's canary waits for the worker's verdict",
+        accepted="1 to 86400",
+    ),
+)
+
+OWN_FLAGS: tuple[OwnFlag, ...] = (*_WORKER_SELECTION, *_ENGINE, *_SYSTEM, *_LIFECYCLE, *_HEALTH)
 GROUPS: tuple[tuple[str, tuple[OwnFlag, ...]], ...] = (
     ("Worker selection", _WORKER_SELECTION),
     ("Engine", _ENGINE),
     ("System listener", _SYSTEM),
     ("Lifecycle", _LIFECYCLE),
+    ("Health", _HEALTH),
 )
 BY_DEST: dict[str, OwnFlag] = {flag.dest: flag for flag in OWN_FLAGS}

@@ -19,6 +19,7 @@ from sglang_worker.config.values import expand_path
 from sglang_worker.config.worker_config import (
     EndpointAddress,
     EngineFlags,
+    HealthSettings,
     LifecycleSettings,
     ModelSettings,
     RuntimeSettings,
@@ -87,6 +88,13 @@ def freeze(given: Given, environ: Mapping[str, str]) -> WorkerConfig:
         model=_model(given),
         lifecycle=LifecycleSettings(
             routing_grace_s=own["routing_grace_s"], shutdown_timeout_s=own["shutdown_timeout_s"]
+        ),
+        health=HealthSettings(
+            answer_timeout_s=own["health_answer_timeout_s"],
+            stall_timeout_s=own["health_stall_timeout_s"],
+            canary=own["health_check_enabled"],
+            canary_wait_s=own["canary_wait_s"],
+            canary_timeout_s=own["canary_timeout_s"],
         ),
         system=system_settings(given, parts),
         runner_report_strict=own["runner_report_strict"],

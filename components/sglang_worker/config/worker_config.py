@@ -72,6 +72,16 @@ class LifecycleSettings(msgspec.Struct, frozen=True):
     shutdown_timeout_s: float = 25.0
 
 
+class HealthSettings(msgspec.Struct, frozen=True):
+    """When the engine counts as healthy (docs/health.md), and the runtime's canary."""
+
+    answer_timeout_s: float = 10.0
+    stall_timeout_s: float = 60.0
+    canary: bool = False
+    canary_wait_s: int = 10
+    canary_timeout_s: int = 3
+
+
 class SystemSettings(msgspec.Struct, frozen=True):
     """The public listener (``port`` None: no listener) and the runtime's own second port."""
 
@@ -102,6 +112,7 @@ class WorkerConfig(msgspec.Struct, frozen=True):
     runtime: RuntimeSettings = RuntimeSettings()
     model: ModelSettings = ModelSettings()
     lifecycle: LifecycleSettings = LifecycleSettings()
+    health: HealthSettings = HealthSettings()
     system: SystemSettings = SystemSettings()
     runner_report_strict: bool = True
     reference_platform: Literal["auto", "on", "off"] = "auto"

@@ -21,14 +21,14 @@ def test_a_false_word_in_a_variable_switches_off(word: str) -> None:
     assert early(DYN_SGL_RUNNER_REPORT_STRICT=word).own["runner_report_strict"] is False
 
 
-@pytest.mark.parametrize("flag", [f for f in OWN_FLAGS if f.kind is Kind.SWITCH])
+@pytest.mark.parametrize("flag", [f for f in OWN_FLAGS if f.kind is Kind.SWITCH and f.name])
 def test_any_other_word_is_an_error_that_names_the_variable(flag: object) -> None:
     variable = flag.variable  # type: ignore[attr-defined]
     text = refusal(**{variable: "maybe"})
     assert variable in text and "'maybe'" in text and "1/true/on/yes" in text
 
 
-@pytest.mark.parametrize("flag", [f for f in OWN_FLAGS if f.kind is Kind.SWITCH])
+@pytest.mark.parametrize("flag", [f for f in OWN_FLAGS if f.kind is Kind.SWITCH and f.name])
 def test_every_switch_has_a_no_form_that_wins_over_its_variable(flag: object) -> None:
     name, variable = flag.name, flag.variable  # type: ignore[attr-defined]
     own = early(f"--no-{name[2:]}", **{variable: "1"}).own
