@@ -14,6 +14,7 @@ from sglang_worker.config import environment, platform
 from sglang_worker.config.dump import dump_config
 from sglang_worker.config.server_args import build_server_args
 from sglang_worker.config.worker_config import WorkerConfig
+from sglang_worker.engine import bootstrap
 from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.engine.owned import OwnedEngine
 from sglang_worker.errors import ConfigError, EngineStartError
@@ -45,6 +46,7 @@ def _start_sglang(config: WorkerConfig) -> StartedEngine:
     dump_config(config, server_args)
     runners.refuse(server_args)
     resolve_configured(config.system.routes)
+    bootstrap.require_free_port(server_args)
     engine, folder = _start_reporting(config, server_args)
     try:
         watch = runners.check(engine.engine, server_args, folder)

@@ -176,6 +176,14 @@ def _worker_type(given: Given) -> None:
     worker_types.decide(given.selection, given.own.sources)
 
 
+def _remote_prefill_tokens(given: Given) -> None:
+    if given.own["use_sglang_tokenizer"] and given.sglang.mode in ("prefill", "decode"):
+        raise ConfigError(
+            f"{given.flag('use_sglang_tokenizer')} is refused with --disaggregation-mode "
+            f"{given.sglang.mode}: the frontend sends text past its prefill router"
+        )
+
+
 def _gateways(given: Given) -> None:
     count = given.sglang.explicit.get("tokenizer_worker_num") or 1
     if count != 1:
@@ -221,6 +229,7 @@ LATE: tuple[Rule, ...] = (
     _refused_in_files,
     _worker_type,
     _parser_conflicts,
+    _remote_prefill_tokens,
     _gateways,
     _kv_events,
     _paths,

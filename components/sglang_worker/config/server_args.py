@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglang_worker.config import platform, sglang_flags
 from sglang_worker.config.model_rules import check_models
+from sglang_worker.config.sglang_flags import MODE_FLAG
 from sglang_worker.config.strict_parser import one_line
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
 from sglang_worker.errors import ConfigError
@@ -28,7 +29,8 @@ def build_server_args(config: WorkerConfig) -> ServerArgs:
     from sglang.srt.server_args import ServerArgs
 
     namespace = sglang_flags.parse_namespace(sglang_flags.build_parser(), config.engine.argv)
-    for dest, value in overrides(config, platform_defaults(config)).items():
+    defaults = {**disaggregation_defaults(config), **platform_defaults(config)}
+    for dest, value in overrides(config, defaults).items():
         setattr(namespace, dest, value)
     _keep_bookkeeping(namespace, config)
     try:
@@ -50,6 +52,21 @@ def platform_defaults(config: WorkerConfig) -> Mapping[str, Any]:
             f"the CPU reference platform cannot run this configuration: {'; '.join(refused)}"
         )
     return platform.engine_defaults(environ, config.engine.explicit)
+
+
+def disaggregation_defaults(config: WorkerConfig) -> Mapping[str, Any]:
+    """A prefill worker listens where the decode workers of other machines can reach it."""
+    if config.engine.explicit.get("disaggregation_mode") != "prefill":
+        return {}
+    from sglang_worker.engine import bootstrap, compat_disagg
+
+    try:
+        return {"host": bootstrap.listen_host(compat_disagg.local_address())}
+    except ValueError as failure:
+        raise ConfigError(
+            f"{MODE_FLAG} prefill found no address of this machine to tell decode workers: "
+            f"{failure}; set SGLANG_HOST_IP"
+        ) from None
 
 
 def overrides(config: WorkerConfig, defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from sglang_worker.engine import compat_disagg
 from sglang_worker.errors import ConfigError
 from sglang_worker.requests.limits import EngineLimits
 
@@ -170,6 +171,7 @@ def read_limits(engine: Any) -> EngineLimits:
         has_eos=isinstance(eos_token_id, int) or bool(getattr(config, "hf_eos_token_id", None)),
         accepts_media=bool(getattr(config, "is_multimodal", False)),
         dp_ranks=dp_ranks,
+        handover_logprobs=compat_disagg.handover_logprobs(),
         priorities=bool(args.enable_priority_scheduling),
         guided=args.grammar_backend not in (None, "none"),
         reasoning_parser=_reasoning_parser(manager, args),

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[Any, Any], AsyncIterator[Any]]
 
+PREFILL_SURFACE = ("prefill",)
 REGISTRATION_POLL_S = 0.002
 REGISTRATION_TIMEOUT_S = 30.0
 
@@ -191,7 +192,12 @@ def router_flags(router: Mapping[str, Any]) -> Any:
 
 
 def model_type(endpoint_types: tuple[str, ...]) -> Any:
-    """``("chat", "completions")`` -> Dynamo's ModelType flags; ``("none",)`` -> no surface."""
+    """``("chat", "completions")`` -> Dynamo's ModelType flags; ``("none",)`` -> no surface;
+    ``("prefill",)`` -> the mark of prefill workers, by which older frontends know them."""
+    if endpoint_types == PREFILL_SURFACE:
+        from dynamo.llm import ModelType
+
+        return ModelType.Prefill
     from dynamo.common.utils.endpoint_types import parse_endpoint_types
 
     return parse_endpoint_types(",".join(endpoint_types))
@@ -211,6 +217,8 @@ def _runtime_config(card: Any) -> Any:
     config.kv_event_publishing_enabled = card.publishes_kv_events
     config.enable_local_indexer = card.publishes_kv_events and card.role.worker_type != "Decode"
     config.enable_eagle = capacity.bigram_keys
+    if card.bootstrap is not None:
+        config.set_disaggregated_endpoint(card.bootstrap.host, card.bootstrap.port)
     for name, value in (
         ("total_kv_blocks", capacity.total_kv_blocks),
         ("max_num_seqs", capacity.max_running_requests),

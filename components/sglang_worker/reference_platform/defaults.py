@@ -21,6 +21,8 @@ ENGINE_DEFAULTS: Mapping[str, Any] = {
     "max_running_requests": 16,
     "max_mamba_cache_size": 64,
     "lora_backend": "torch_native",
+    # Its package brings every library along; SGLang's own default, mooncake, wants the system's.
+    "disaggregation_transfer_backend": "nixl",
     # An idle scheduler would otherwise poll, which takes a whole core.
     "sleep_on_idle": True,
 }

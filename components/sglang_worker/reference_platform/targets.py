@@ -17,6 +17,7 @@ from sglang_worker.reference_platform import (
     renorm,
     spec_tree,
     state_pool,
+    transfer,
 )
 
 _OPS = "sglang.kernels.ops."
@@ -95,6 +96,7 @@ RELOCATED: Mapping[str, str] = {
 ADJUSTMENTS: dict[str, Callable[..., Any]] = {
     # Result adjusted by the function (HookRegistry's AFTER).
     "sglang.srt.configs.mamba_utils.mamba2_state_dtype": precision.window_type,
+    "sglang.srt.disaggregation.utils.get_kv_class": transfer.manager_of_host_memory,
 }
 
 # SGLang binds these names to None where it has no kernel. HookRegistry must not see them: it

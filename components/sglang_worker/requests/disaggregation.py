@@ -1,4 +1,4 @@
-"""Prefill/decode separation: where decode finds the prompt's KV cache."""
+"""Prefill/decode separation: where decode finds the prompt's KV cache, and on which rank."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from typing import Any
 
 from sglang_worker.requests.errors import InvalidRequest
 from sglang_worker.requests.limits import EngineLimits
+from sglang_worker.requests.logprobs import LogprobOptions
 from sglang_worker.requests.validation import integer, section, sequence, string
 
 BYPASS_ANNOTATION = "x-bypass-remote-prefill"
 ROOM_LIMIT = 2**63
+# Routers that cannot leave a field out write this for "no rank chosen".
+RANK_UNSET = 2**32 - 1
 
 
 def bootstrap_fields(request: Mapping[str, Any]) -> dict[str, Any]:
-    """SGLang's bootstrap fields of a decode request whose prefill runs elsewhere."""
+    """SGLang's bootstrap fields of a decode request whose prefill runs elsewhere.
+
+    A router that knows the prefill worker's address beforehand sends ``bootstrap_info``; one that
+    waited for the prefill worker's first chunk passes that chunk on as ``prefill_result``.
+    """
     info = section(request, "bootstrap_info")
+    if not info:
+        info = section(section(request, "prefill_result"), "disaggregated_params")
     fields = {
         "bootstrap_host": string(info, "bootstrap_host"),
         "bootstrap_port": integer(info, "bootstrap_port", low=0, high=65535),
@@ -36,14 +45,33 @@ def refuse_bypass(request: Mapping[str, Any]) -> None:
 def rank_fields(routing: Mapping[str, Any], limits: EngineLimits) -> dict[str, int]:
     """The data-parallel rank that the router chose, and the rank that ran the prefill."""
     fields: dict[str, int] = {}
-    rank = integer(routing, "dp_rank", low=0)
+    rank = known_rank(routing, "dp_rank")
     if rank is not None:
         if rank >= limits.dp_ranks:
             raise InvalidRequest(
                 "dp_rank", f"must be below {limits.dp_ranks}, this worker's ranks, got {rank}"
             )
         fields["routed_dp_rank"] = rank
-    prefill_rank = integer(routing, "prefill_dp_rank", low=0)
+    prefill_rank = known_rank(routing, "prefill_dp_rank")
     if prefill_rank is not None and "disagg_prefill_dp_rank" in limits.request_fields:
         fields["disagg_prefill_dp_rank"] = prefill_rank
     return fields
+
+
+def known_rank(routing: Mapping[str, Any], field: str) -> int | None:
+    """The rank in ``field``, or None when the router left the choice to SGLang."""
+    rank = integer(routing, field, low=0)
+    return None if rank == RANK_UNSET else rank
+
+
+def refuse_beyond_handover(
+    samples: int, logprobs: LogprobOptions, limits: EngineLimits
+) -> None:
+    """What the handover between prefill and decode cannot carry."""
+    where = "when prefill and decode run on separate workers"
+    if samples > 1:
+        raise InvalidRequest("n", f"must be 1 {where}")
+    if logprobs.prompt is not None:
+        raise InvalidRequest("prompt_logprobs", f"cannot be had {where}")
+    if (logprobs.top or 0) > limits.handover_logprobs:
+        raise InvalidRequest("logprobs", f"must be at most {limits.handover_logprobs} {where}")

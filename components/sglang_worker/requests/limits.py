@@ -24,6 +24,8 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     has_eos: bool = True
     accepts_media: bool = False
     dp_ranks: int = 1
+    # Alternatives of the first token that prefill can hand over to a separate decode worker.
+    handover_logprobs: int = 128
     # --enable-priority-scheduling
     priorities: bool = False
     guided: bool = True

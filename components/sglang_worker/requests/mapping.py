@@ -7,7 +7,12 @@ from typing import Any
 
 import msgspec
 
-from sglang_worker.requests.disaggregation import bootstrap_fields, rank_fields, refuse_bypass
+from sglang_worker.requests.disaggregation import (
+    bootstrap_fields,
+    rank_fields,
+    refuse_beyond_handover,
+    refuse_bypass,
+)
 from sglang_worker.requests.errors import InvalidRequest
 from sglang_worker.requests.guided import guided_fields
 from sglang_worker.requests.limits import EngineLimits
@@ -88,9 +93,8 @@ def map_request(
         **reasoning_fields(request, limits),
     }
     if remote_prefill:
+        refuse_beyond_handover(sampling.get("n", 1), logprobs, limits)
         fields.update(bootstrap_fields(request))
-        if sampling.get("n", 1) > 1:
-            raise InvalidRequest("n", "must be 1 when prefill and decode run on separate workers")
     return GenerateCall(
         fields=fields,
         prompt_tokens=len(prompt),

@@ -37,7 +37,10 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     warm_up: Callable[[], Awaitable[None]] | None = None
 
 
-def token_worker(context: WorkerContext, variant: Variant = Variant()) -> WorkerService:  # noqa: B008
+PLAIN = Variant()
+
+
+def token_worker(context: WorkerContext, variant: Variant = PLAIN) -> WorkerService:
     engine, config = context.engine, context.config
     manager = engine.tokenizer_manager
     key = dynamo_compat.health_check_key()

@@ -14,9 +14,11 @@ from sglang_worker.requests.chunks import ChunkWriter, complete_at_once
 from sglang_worker.requests.ids import new_probe_id, new_request_id
 from sglang_worker.requests.limits import EngineLimits
 from sglang_worker.requests.mapping import GenerateCall, map_request
+from sglang_worker.requests.multimodal import has_media
 from sglang_worker.requests.openai_chat import ChatChunkWriter, Render, preprocess
 from sglang_worker.workers.admission import Admission, Ticket
 from sglang_worker.workers.failures import EXPECTED, to_dynamo
+from sglang_worker.workers.media_stage import ClientGone, MediaStage, PreparedMedia
 from sglang_worker.workers.probes import IsProbe
 from sglang_worker.workers.service import RequestsInFlight
 
@@ -38,8 +40,10 @@ class GenerateHandler(RequestsInFlight):
         traces: bool = False,
         answer_probe: Callable[[], bool] = lambda: True,
         render: Render | None = None,
+        media: MediaStage | None = None,
     ) -> None:
-        """``render``: chat requests arrive as the client wrote them and are answered as text."""
+        """``render``: chat requests arrive as the client wrote them and are answered as text;
+        ``media`` gets the content of what requests contain besides text."""
         self._manager = tokenizer_manager
         self._limits = limits
         self._admission = admission
@@ -49,6 +53,7 @@ class GenerateHandler(RequestsInFlight):
         self._traces = traces
         self._answer_probe = answer_probe
         self._render = render
+        self._media = media
         self._live: set[Generation] = set()
         # asyncio keeps only weak references to tasks.
         self._releases: set[asyncio.Task[None]] = set()
@@ -65,19 +70,27 @@ class GenerateHandler(RequestsInFlight):
             return
         generation: Generation | None = None
         gone: asyncio.Future[Any] | None = None
+        media: PreparedMedia | None = None
         try:
             call = self._map(request, probe)
             if call.is_already_complete:
                 for chunk in complete_at_once(call):
                     yield chunk
                 return
+            if self._media is not None and has_media(call.fields):
+                media = await self._media.prepare(request, context)
             request_id = new_probe_id() if probe else new_request_id()
-            generation = Generation(self._manager, self._fields(call, context), request_id)
+            fields = self._fields(call, context, media)
+            generation = Generation(self._manager, fields, request_id)
             self._live.add(generation)
             gone = context.async_killed_or_stopped()
             gone.add_done_callback(generation.stop)
             writer = self._writer(call, request, context, probe)
+            if (opening := self._opening(call, probe)) is not None:
+                yield opening
             first = await generation.first()
+            if media is not None:
+                media.release()
             if first is None:
                 return
             if not generation.stopped and (fresh := writer.write(first)) is not None:
@@ -107,6 +120,10 @@ class GenerateHandler(RequestsInFlight):
             request, self._limits, loras=self._loras(), remote_prefill=self._remote_prefill
         )
 
+    def _opening(self, call: GenerateCall, probe: bool) -> dict[str, Any] | None:
+        """A chunk that is sent before the engine has answered."""
+        return None
+
     def _writer(
         self, call: GenerateCall, request: Any, context: Any, probe: bool
     ) -> ChunkWriter | ChatChunkWriter:
@@ -114,10 +131,15 @@ class GenerateHandler(RequestsInFlight):
             return ChatChunkWriter(call, request, context.id())
         return ChunkWriter(call)
 
-    def _fields(self, call: GenerateCall, context: Any) -> Mapping[str, Any]:
-        if not self._traces:
-            return call.fields
-        return {**call.fields, "external_trace_header": context.trace_headers()}
+    def _fields(
+        self, call: GenerateCall, context: Any, media: PreparedMedia | None
+    ) -> Mapping[str, Any]:
+        fields = call.fields
+        if media is not None:
+            fields = {**fields, **media.fields}
+        if self._traces:
+            fields = {**fields, "external_trace_header": context.trace_headers()}
+        return fields
 
     def _leave(self, generation: Generation | None, ticket: Ticket) -> None:
         """Release the ticket once SGLang holds nothing of the request any more."""
@@ -149,8 +171,12 @@ class GenerateHandler(RequestsInFlight):
         """End every request with the error on which the frontend continues elsewhere."""
         for generation in tuple(self._live):
             generation.fail()
+        if self._media is not None:
+            self._media.fail_all()
 
     def fail_all_without_engine(self) -> None:
         """As `fail_all` after a process of the engine died."""
         for generation in tuple(self._live):
             generation.fail_without_engine()
+        if self._media is not None:
+            self._media.fail_all()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
+from sglang_worker.engine.bootstrap import BootstrapAddress
 from sglang_worker.engine.capacity import Capacity, model_source, read_capacity
 from sglang_worker.engine.launch import WorkerEngine
 
@@ -49,6 +50,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     # Attributes of Dynamo's ModelRuntimeConfig that the operator's flags set directly.
     attributes: Mapping[str, Any]
     router: Mapping[str, Any]
+    # Where decode workers reach a prefill worker; None for every other type.
+    bootstrap: BootstrapAddress | None = None
 
 
 def build_card(

@@ -33,6 +33,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
 ROWS: Mapping[WorkerType, WorkerRow] = {
     WorkerType.AGGREGATED: WorkerRow("sglang_worker.workers.decode", drainable=True),
+    WorkerType.PREFILL: WorkerRow("sglang_worker.workers.prefill"),
+    WorkerType.DECODE: WorkerRow("sglang_worker.workers.disaggregated_decode"),
 }
 
 
