@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
-import msgspec
 
 from sglang_worker.engine import compat_disagg
 from sglang_worker.errors import ConfigError, EngineStartError
+from sglang_worker.requests.disaggregation import BootstrapAddress
 
 PORT_FLAG = "--disaggregation-bootstrap-port"
 ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"
@@ -24,13 +24,6 @@ WILDCARDS = {ANY_IPV4: "127.0.0.1", ANY_IPV6: "::1"}
 # SGLang's ranks repeat their registration for about 20 s before they give up.
 READY_TIMEOUT_S = 30.0
 READY_POLL_S = 0.1
-
-
-class BootstrapAddress(msgspec.Struct, frozen=True):
-    """As advertised: an IPv6 ``host`` stands in brackets."""
-
-    host: str
-    port: int
 
 
 def bracketed(host: str) -> str:

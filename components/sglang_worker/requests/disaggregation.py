@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from sglang_worker.requests.errors import InvalidRequest
 from sglang_worker.requests.limits import EngineLimits
 from sglang_worker.requests.logprobs import LogprobOptions
@@ -14,6 +16,13 @@ BYPASS_ANNOTATION = "x-bypass-remote-prefill"
 ROOM_LIMIT = 2**63
 # Routers that cannot leave a field out write this for "no rank chosen".
 RANK_UNSET = 2**32 - 1
+
+
+class BootstrapAddress(msgspec.Struct, frozen=True):
+    """Where a prefill worker is reached, as advertised: an IPv6 ``host`` stands in brackets."""
+
+    host: str
+    port: int
 
 
 def bootstrap_fields(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,9 +73,7 @@ def known_rank(routing: Mapping[str, Any], field: str) -> int | None:
     return None if rank == RANK_UNSET else rank
 
 
-def refuse_beyond_handover(
-    samples: int, logprobs: LogprobOptions, limits: EngineLimits
-) -> None:
+def refuse_beyond_handover(samples: int, logprobs: LogprobOptions, limits: EngineLimits) -> None:
     """What the handover between prefill and decode cannot carry."""
     where = "when prefill and decode run on separate workers"
     if samples > 1:

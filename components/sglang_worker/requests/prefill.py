@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sglang_worker.requests.disaggregation import ROOM_LIMIT, known_rank
+from sglang_worker.requests.disaggregation import ROOM_LIMIT, BootstrapAddress, known_rank
 from sglang_worker.requests.errors import InvalidRequest
 from sglang_worker.requests.limits import EngineLimits
 from sglang_worker.requests.mapping import GenerateCall, map_request
@@ -30,17 +30,10 @@ WRAPPED_SAMPLING: Mapping[str, tuple[str, str]] = {
 }
 
 
-class PrefillPlace(msgspec.Struct, frozen=True):
-    """This prefill worker's own bootstrap address."""
-
-    host: str
-    port: int
-
-
 def map_prefill(
     request: Mapping[str, Any],
     limits: EngineLimits,
-    place: PrefillPlace,
+    address: BootstrapAddress,
     *,
     loras: Collection[str] = (),
 ) -> GenerateCall:
@@ -50,7 +43,7 @@ def map_prefill(
     """
     if not isinstance(request, Mapping):
         raise InvalidRequest("request", "must be an object")
-    whole = with_room(unwrapped(request), limits, place)
+    whole = with_room(unwrapped(request), limits, address)
     call = map_request(whole, limits, loras=loras, remote_prefill=True)
     sampling = {**call.fields["sampling_params"], "max_new_tokens": 1}
     if "min_new_tokens" in sampling:
@@ -81,14 +74,14 @@ def unwrapped(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_room(
-    request: Mapping[str, Any], limits: EngineLimits, place: PrefillPlace
+    request: Mapping[str, Any], limits: EngineLimits, address: BootstrapAddress
 ) -> Mapping[str, Any]:
     """Complete ``bootstrap_info``: the router's room, or a fresh one at our own address."""
     info = section(request, "bootstrap_info")
     known = {name: value for name, value in info.items() if value is not None}
     complete = {
-        "bootstrap_host": place.host,
-        "bootstrap_port": place.port,
+        "bootstrap_host": address.host,
+        "bootstrap_port": address.port,
         "bootstrap_room": new_room(known_rank(section(request, "routing"), "dp_rank"), limits),
         **known,
     }

@@ -14,7 +14,6 @@ from sglang_worker.errors import EngineStartError
 from sglang_worker.requests.chunks import finish_fields
 from sglang_worker.requests.errors import EndedByEngine, RefusedByEngine
 from sglang_worker.requests.ids import new_probe_id
-from sglang_worker.requests.prefill import PrefillPlace
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.decode import Variant, token_worker
 from sglang_worker.workers.disaggregated_decode import with_pretended_transfer
@@ -30,12 +29,11 @@ WARM_UP_TOKENS = 4
 
 def build(context: WorkerContext) -> WorkerService:
     address = bootstrap.advertised(context.engine.server_args)
-    place = PrefillPlace(address.host, address.port)
-    logger.info("decode workers reach this prefill worker at %s:%d", place.host, place.port)
+    logger.info("decode workers reach this prefill worker at %s:%d", address.host, address.port)
     return token_worker(
         context,
         Variant(
-            handler=partial(PrefillHandler, place),
+            handler=partial(PrefillHandler, address),
             fields={"bootstrap": address, "endpoint_types": dynamo_compat.PREFILL_SURFACE},
             payload=partial(wrapped_payload, port=address.port),
             warm_up=partial(warm_up, context.engine),
@@ -66,7 +64,8 @@ async def warm_up(engine: Any) -> None:
     await bootstrap.until_ready(manager, args)
     try:
         async with asyncio.timeout(WARM_UP_TIMEOUT_S):
-            await asyncio.gather(*(_warm_rank(engine, rank) for rank in range(engine.limits.dp_ranks)))
+            ranks = range(engine.limits.dp_ranks)
+            await asyncio.gather(*(_warm_rank(engine, rank) for rank in ranks))
     except TimeoutError:
         raise EngineStartError(
             f"the prefill warm-up did not end within {WARM_UP_TIMEOUT_S:g} s"
@@ -86,11 +85,10 @@ async def _warm_rank(engine: Any, rank: int) -> None:
         "routed_dp_rank": rank,
     }
     generation = Generation(engine.tokenizer_manager, fields, new_probe_id())
-    output = await generation.first()
-    finish: Mapping[str, Any] | None = None
-    while output is not None:
-        finish = output["meta_info"]["finish_reason"] or finish
-        output = await anext(generation.rest(), None)
+    last = await generation.first()
+    async for output in generation.rest():
+        last = output
+    finish = None if last is None else last["meta_info"]["finish_reason"]
     if finish is None:
         raise EndedByEngine("the engine ended it without a finish reason")
     # Raises when the engine gave it up.

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sglang_worker.requests.chunks import ChunkWriter
+from sglang_worker.requests.disaggregation import BootstrapAddress
 from sglang_worker.requests.mapping import GenerateCall
-from sglang_worker.requests.prefill import PrefillPlace, handover_chunk, map_prefill
+from sglang_worker.requests.prefill import handover_chunk, map_prefill
 from sglang_worker.workers.generate_handler import GenerateHandler
 
 
@@ -35,12 +36,12 @@ class PrefillChunkWriter(ChunkWriter):
 class PrefillHandler(GenerateHandler):
     """Serves requests for one prompt each, in both forms that routers send."""
 
-    def __init__(self, place: PrefillPlace, *args: Any, **options: Any) -> None:
+    def __init__(self, address: BootstrapAddress, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._place = place
+        self._address = address
 
     def _map(self, request: Any, probe: bool) -> GenerateCall:
-        return map_prefill(request, self._limits, self._place, loras=self._loras())
+        return map_prefill(request, self._limits, self._address, loras=self._loras())
 
     def _opening(self, call: GenerateCall, probe: bool) -> dict[str, Any] | None:
         # A probe that got a chunk before the engine answered would count as passed.

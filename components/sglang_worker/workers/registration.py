@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
-from sglang_worker.engine.bootstrap import BootstrapAddress
 from sglang_worker.engine.capacity import Capacity, model_source, read_capacity
 from sglang_worker.engine.launch import WorkerEngine
+from sglang_worker.requests.disaggregation import BootstrapAddress
 
 
 class Role(msgspec.Struct, frozen=True):
