@@ -17,8 +17,13 @@ from sglang_worker.requests.mapping import GenerateCall, map_request
 from sglang_worker.requests.multimodal import has_media
 from sglang_worker.requests.openai_chat import ChatChunkWriter, Render, preprocess
 from sglang_worker.workers.admission import Admission, Ticket
-from sglang_worker.workers.failures import EXPECTED, to_dynamo
-from sglang_worker.workers.media_stage import ClientGone, MediaStage, PreparedMedia
+from sglang_worker.workers.failures import EXPECTED
+from sglang_worker.workers.media_stage import (
+    ClientGone,
+    MediaStage,
+    PreparedMedia,
+    failure_of,
+)
 from sglang_worker.workers.probes import IsProbe
 from sglang_worker.workers.service import RequestsInFlight
 
@@ -103,12 +108,16 @@ class GenerateHandler(RequestsInFlight):
             if generation is not None:
                 generation.stop()
             raise
-        except EXPECTED as error:
+        except ClientGone:
+            return
+        except (*EXPECTED, RuntimeError) as error:
             # The runtime prints what a handler raises; the cause would only repeat it.
-            raise to_dynamo(error) from None
+            raise failure_of(error, media) from None
         finally:
             if gone is not None:
                 gone.cancel()
+            if media is not None:
+                media.release()
             if generation is not None and generation.stopped and not probe:
                 self.cancelled += 1
             self._leave(generation, ticket)

@@ -110,16 +110,16 @@ def test_media_on_a_text_only_model_is_refused_wherever_it_hides(call: Call) -> 
         call(extra_args={"messages": [{"role": "user", "content": [part]}]})
 
 
-def test_a_model_that_sees_gets_urls_and_unusual_placeholders(call: Call) -> None:
+def test_a_model_that_sees_gets_parts_and_unusual_placeholders(call: Call) -> None:
     mapped = call(
         token_ids=[1, 99999],
         multi_modal_data={"image_url": [{"Url": "a"}, "b"], "video_url": []},
         change={"accepts_media": True},
     )
-    assert mapped.fields["image_data"] == ["a", "b"]
+    assert [part.url for part in mapped.fields["image_data"]] == ["a", "b"]
     assert "video_data" not in mapped.fields
     with pytest.raises(InvalidRequest, match=r"image_url\[0\]"):
-        call(multi_modal_data={"image_url": [{"Decoded": {}}]}, change={"accepts_media": True})
+        call(multi_modal_data={"image_url": [{"Url": 5}]}, change={"accepts_media": True})
 
 
 def test_decode_needs_to_know_where_the_prefill_ran(call: Call) -> None:

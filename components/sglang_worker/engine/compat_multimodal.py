@@ -1,0 +1,53 @@
+"""What SGLang's tokenizer manager can do with media, found by probing (read in 0.5.23)."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# ``multimodal/processors/base_processor.py``: which part could not be loaded.
+_FAILED_PART = re.compile(r"loading (IMAGE|VIDEO|AUDIO) data at index (\d+)")
+_KINDS = {"IMAGE": "image_url", "VIDEO": "video_url", "AUDIO": "audio_url"}
+_TOKENS = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
+VIDEO_DECODERS = ("torchcodec", "decord")
+
+
+def media_refusals(tokenizer_manager: Any) -> dict[str, str]:
+    """Kinds of parts that the model or this installation cannot take, with the reason."""
+    processor = getattr(tokenizer_manager, "mm_processor", None)
+    if processor is None:
+        return dict.fromkeys(_TOKENS, "this model accepts text only")
+    tokens = getattr(processor, "mm_tokens", None)
+    refusals = {
+        kind: f"this model takes no {name} input"
+        for kind, name in _TOKENS.items()
+        if tokens is not None and not _has_token(tokens, name)
+    }
+    if "video_url" not in refusals and not has_video_decoder():
+        refusals["video_url"] = (
+            f"decoding video needs one of {', '.join(VIDEO_DECODERS)}, none is installed"
+        )
+    return refusals
+
+
+def _has_token(tokens: Any, name: str) -> bool:
+    wanted = (f"{name}_token", f"{name}_token_id")
+    return any(getattr(tokens, attribute, None) is not None for attribute in wanted)
+
+
+def has_video_decoder() -> bool:
+    return any(importlib.util.find_spec(name) is not None for name in VIDEO_DECODERS)
+
+
+def most_parts(server_args: Any) -> dict[str, int]:
+    """``--limit-mm-data-per-request`` by kind of part."""
+    limits: Mapping[str, int] | None = getattr(server_args, "limit_mm_data_per_request", None)
+    return {kind: int(limits[name]) for kind, name in _TOKENS.items() if limits and name in limits}
+
+
+def failed_part(error: BaseException) -> tuple[str, int] | None:
+    """``("image_url", 0)``: the part that SGLang's message names as the one it cannot decode."""
+    found = _FAILED_PART.search(str(error))
+    return None if found is None else (_KINDS[found[1]], int(found[2]))

@@ -1,0 +1,45 @@
+"""Which addresses a client's URL may lead to. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# NAT64 gateways translate these to the IPv4 address in the last four bytes.
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+def parse(text: str) -> Address | None:
+    """An address literal as a URL's host has it, or None for a name."""
+    try:
+        return ipaddress.ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+
+
+def is_public(address: Address) -> bool:
+    """Whether the address, and every IPv4 address wrapped in it, belongs to the open internet."""
+    if isinstance(address, ipaddress.IPv6Address):
+        wrapped = _wrapped(address)
+        if wrapped is not None and not is_public(wrapped):
+            return False
+        if address.is_site_local:
+            return False
+        if address.ipv4_mapped is not None:
+            return True
+    return address.is_global and not (
+        address.is_multicast or address.is_reserved or address.is_unspecified
+    )
+
+
+def _wrapped(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    if address in _NAT64 or int(address) >> 32 == 0:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return None

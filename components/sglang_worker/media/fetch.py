@@ -1,0 +1,163 @@
+"""Downloads of http(s) URLs that cannot be led to internal addresses.
+
+The check is made where the connection is: aiohttp asks our resolver and connects to what it
+returns, so a name that changes its answer between a check and the connection gains nothing.
+Address literals never reach a resolver and are checked from the URL, on every redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from aiohttp.resolver import ThreadedResolver
+from yarl import URL
+
+from sglang_worker.media import addresses
+from sglang_worker.media.errors import MediaError
+from sglang_worker.media.settings import MediaSettings
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CHUNK_BYTES = 64 << 10
+CONNECTIONS = 64
+INTERNAL = "leads to an address that is not public"
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves names, and refuses those with any internal address."""
+
+    def __init__(self, inner: AbstractResolver | None = None) -> None:
+        self._inner = inner or ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[Any]:
+        found = await self._inner.resolve(host, port, family)
+        for one in found:
+            address = addresses.parse(one["host"])
+            if address is None or not addresses.is_public(address):
+                raise MediaError(INTERNAL)
+        return list(found)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Fetcher:
+    """One pool of connections. Used from one event loop; `close` ends it."""
+
+    def __init__(self, settings: MediaSettings, resolver: AbstractResolver | None = None) -> None:
+        """``resolver`` replaces the system's name lookup, below the check."""
+        self._settings = settings
+        self._lookup = resolver
+        self._session: aiohttp.ClientSession | None = None
+
+    async def fetch(self, url: str) -> bytes:
+        """The content behind ``url``. Raises MediaError, which names no address."""
+        try:
+            return await asyncio.wait_for(self._follow(url), self._settings.total_timeout_s)
+        except asyncio.TimeoutError:
+            limit_s = self._settings.total_timeout_s
+            raise MediaError(f"could not be fetched within {limit_s:g} s") from None
+        except aiohttp.ClientError as error:
+            refused = _refusal_in(error)
+            raise refused or MediaError(f"could not be fetched: {_kind_of(error)}") from None
+        except (OSError, ValueError) as error:
+            raise MediaError(f"could not be fetched: {type(error).__name__}") from None
+
+    async def _follow(self, url: str) -> bytes:
+        for _ in range(self._settings.max_redirects + 1):
+            self._check(url)
+            async with self._open(url) as response:
+                target = response.headers.get("Location")
+                if response.status not in REDIRECTS or target is None:
+                    return await self._read(response)
+                url = str(response.url.join(URL(target)))
+        raise MediaError(f"redirects more than {self._settings.max_redirects} times")
+
+    def _check(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            raise MediaError("is neither a data URI nor an http(s) URL")
+        # yarl's reading of the host is what aiohttp connects to.
+        host = (URL(url).host or "").rstrip(".").lower()
+        if not host:
+            raise MediaError("the URL has no host")
+        if self._settings.allowed_hosts and host not in self._settings.allowed_hosts:
+            raise MediaError("its host is not in --allowed-media-domains")
+        literal = addresses.parse(host)
+        if literal is None or self._settings.allow_internal:
+            return
+        if not addresses.is_public(literal):
+            raise MediaError(INTERNAL)
+
+    def _open(self, url: str) -> Any:
+        # A compressed body could grow beyond every bound while it is unpacked.
+        return self._connected().get(
+            url, allow_redirects=False, headers={"Accept-Encoding": "identity"}
+        )
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        if response.status != 200:
+            raise MediaError(f"its server answered {response.status}")
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise MediaError("its server answered with a compressed body")
+        limit = self._settings.max_bytes
+        too_large = MediaError(f"is larger than {limit} bytes")
+        if (response.content_length or 0) > limit:
+            raise too_large
+        content = bytearray()
+        async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+            content += chunk
+            if len(content) > limit:
+                raise too_large
+        if not content:
+            raise MediaError("is empty")
+        return bytes(content)
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            settings = self._settings
+            resolver = self._lookup
+            if not settings.allow_internal:
+                resolver = PublicResolver(resolver)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS, resolver=resolver),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
+                auto_decompress=False,
+                trust_env=settings.trust_proxy,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def _refusal_in(error: BaseException | None) -> MediaError | None:
+    """aiohttp wraps what a resolver raises."""
+    while error is not None:
+        if isinstance(error, MediaError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _kind_of(error: aiohttp.ClientError) -> str:
+    """What failed, without the address that aiohttp's own text contains."""
+    for kind, text in (
+        (aiohttp.ClientConnectorDNSError, "its host name is unknown"),
+        (aiohttp.ClientConnectorCertificateError, "its server's certificate is not trusted"),
+        (aiohttp.ClientSSLError, "the TLS handshake failed"),
+        (aiohttp.ClientConnectorError, "its server cannot be reached"),
+        (aiohttp.InvalidURL, "the URL is malformed"),
+    ):
+        if isinstance(error, kind):
+            return text
+    return type(error).__name__

@@ -1,0 +1,142 @@
+"""Media that arrive as URLs, or as pixels that the frontend decoded, for SGLang's own processor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sglang_worker.config.worker_config import WorkerConfig
+from sglang_worker.engine import compat_multimodal
+from sglang_worker.engine.dynamo_compat_media import FrontendPixels
+from sglang_worker.media.errors import MediaError
+from sglang_worker.media.load import MediaLoader
+from sglang_worker.media.settings import MediaSettings, read_settings
+from sglang_worker.requests.errors import InvalidRequest
+from sglang_worker.requests.multimodal import MediaPart, MediaSupport, by_field, media_parts
+from sglang_worker.workers.context import WorkerContext
+from sglang_worker.workers.media_stage import Preparations, PreparedMedia
+
+IMAGE = "image_url"
+
+
+class RawMedia:
+    """`media_stage.MediaStage`: SGLang gets the bytes, never a URL or a path.
+
+    Also `service.Background`, for its connections.
+    """
+
+    def __init__(
+        self, loader: MediaLoader, support: MediaSupport, pixels: FrontendPixels | None = None
+    ) -> None:
+        self._loader = loader
+        self.support = support
+        self._pixels = pixels
+        self._preparations = Preparations()
+        self._closing: asyncio.Task[None] | None = None
+
+    async def prepare(self, request: Mapping[str, Any], context: Any) -> PreparedMedia:
+        parts, contents = await self.contents(request, context)
+        return PreparedMedia(fields=by_field(parts, contents), explain=explain)
+
+    async def contents(
+        self, request: Mapping[str, Any], context: Any
+    ) -> tuple[tuple[MediaPart, ...], list[Any]]:
+        """The parts, and for each its bytes or its decoded pixels."""
+        parts = media_parts(request, self.support)
+        return parts, await self._preparations.run(self._load_all(parts), context)
+
+    async def _load_all(self, parts: Sequence[MediaPart]) -> list[Any]:
+        budget = Budget(self._loader.settings.max_request_bytes)
+        tasks = [asyncio.ensure_future(self._load(part, budget)) for part in parts]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _load(self, part: MediaPart, budget: Budget) -> Any:
+        if part.decoded is not None:
+            return await self._decoded(part, part.decoded)
+        try:
+            content = await self._loader.load(part.url, is_image=part.kind == IMAGE)
+            budget.take(len(content))
+        except MediaError as error:
+            raise InvalidRequest(part.name, str(error)) from None
+        return content
+
+    async def _decoded(self, part: MediaPart, description: Mapping[str, Any]) -> Any:
+        if self._pixels is None:
+            raise InvalidRequest(part.name, "decoded media needs a worker with --frontend-decoding")
+        try:
+            return await self._pixels.load(part.kind, description)
+        except ValueError as error:
+            raise InvalidRequest(part.name, f"the decoded pixels are unusable: {error}") from error
+
+    async def first_damaged(self, contents: Sequence[Any]) -> int | None:
+        return await self._loader.first_damaged([one for one in contents if type(one) is bytes])
+
+    def fail_all(self) -> None:
+        self._preparations.fail_all()
+
+    async def start(self) -> None:
+        """Connections are made when they are needed."""
+
+    def stop(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._loader.close())
+
+
+class Budget:
+    """Bytes that one request may still bring along."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total_bytes = self._left_bytes = total_bytes
+
+    def take(self, size_bytes: int) -> None:
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            raise MediaError(f"all media of the request exceed {self._total_bytes} bytes")
+
+
+def explain(error: Exception) -> Exception:
+    """SGLang's failure to decode a part, as the client's fault; anything else as it is."""
+    part = compat_multimodal.failed_part(error)
+    if part is None:
+        return error
+    kind, position = part
+    return InvalidRequest(f"{kind}[{position}]", f"cannot be decoded as {kind.split('_')[0]}")
+
+
+def settings_of(config: WorkerConfig, environ: Mapping[str, str] = os.environ) -> MediaSettings:
+    explicit = config.engine.explicit
+    return read_settings(
+        environ,
+        allowed_media_domains=explicit.get("allowed_media_domains") or (),
+        media_url_max_file_size_mb=explicit.get("media_url_max_file_size_mb"),
+    )
+
+
+def raw_media(
+    config: WorkerConfig, refusals: Mapping[str, str], most: Mapping[str, int]
+) -> RawMedia:
+    """The stage of a worker whose model refuses the kinds in ``refusals``."""
+    decoding = config.model.frontend_decoding
+    return RawMedia(
+        MediaLoader(settings_of(config)),
+        MediaSupport(refusals=refusals, most=most, frontend_decoding=decoding),
+        FrontendPixels() if decoding else None,
+    )
+
+
+def stage_of(context: WorkerContext) -> RawMedia | None:
+    """The stage of a worker on `sgl.Engine`; None for a model that reads text alone."""
+    engine = context.engine
+    if not engine.limits.accepts_media:
+        return None
+    return raw_media(
+        context.config,
+        compat_multimodal.media_refusals(engine.tokenizer_manager),
+        compat_multimodal.most_parts(engine.server_args),
+    )
