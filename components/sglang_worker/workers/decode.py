@@ -15,6 +15,8 @@ from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.generate_handler import GenerateHandler
 from sglang_worker.workers.health import generate_payload
 from sglang_worker.workers.loras import LoraAdapters
+from sglang_worker.workers.media_stage import MediaStage
+from sglang_worker.workers.multimodal_media import stage_of
 from sglang_worker.workers.probes import probe_test
 from sglang_worker.workers.registration import ModelCard, build_card
 from sglang_worker.workers.service import Route, WorkerService
@@ -35,6 +37,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Any] = {}
     payload: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda plain: plain
     warm_up: Callable[[], Awaitable[None]] | None = None
+    media: Callable[[WorkerContext], MediaStage | None] = stage_of
 
 
 PLAIN = Variant()
@@ -59,6 +62,7 @@ def token_worker(context: WorkerContext, variant: Variant = PLAIN) -> WorkerServ
         traces=bool(engine.server_args.enable_trace),
         answer_probe=context.probe_may_use_engine,
         render=chat_renderer(manager.tokenizer) if config.model.use_sglang_tokenizer else None,
+        media=variant.media(context),
     )
     others: dict[str, Handler] = {
         "clear_kv_blocks": clear_kv_blocks(control),

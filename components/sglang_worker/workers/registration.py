@@ -25,6 +25,9 @@ ROLES: Mapping[WorkerType, Role] = {
     WorkerType.AGGREGATED: Role("Aggregated"),
     WorkerType.DECODE: Role("Decode", (("Prefill",),)),
     WorkerType.PREFILL: Role("Prefill", (("Decode",),)),
+    WorkerType.NATIVE_MULTIMODAL: Role("Aggregated"),
+    WorkerType.NATIVE_MULTIMODAL_DECODE: Role("Decode", (("Prefill",),)),
+    WorkerType.NATIVE_MULTIMODAL_PREFILL: Role("Prefill", (("Decode",),)),
 }
 
 
