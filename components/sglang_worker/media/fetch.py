@@ -23,7 +23,7 @@ from sglang_worker.media.settings import MediaSettings
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 CHUNK_BYTES = 64 << 10
-CONNECTIONS = 64
+DOWNLOADS_AT_ONCE = 64
 INTERNAL = "leads to an address that is not public"
 
 
@@ -48,20 +48,21 @@ class PublicResolver(AbstractResolver):
 
 
 class Fetcher:
-    """One pool of connections. Used from one event loop; `close` ends it."""
+    """Used from one event loop."""
 
     def __init__(self, settings: MediaSettings, resolver: AbstractResolver | None = None) -> None:
         """``resolver`` replaces the system's name lookup, below the check."""
         self._settings = settings
         self._lookup = resolver
-        self._session: aiohttp.ClientSession | None = None
+        self._slots = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
 
     async def fetch(self, url: str) -> bytes:
         """The content behind ``url``. Raises MediaError, which names no address."""
+        limit_s = self._settings.total_timeout_s
         try:
-            return await asyncio.wait_for(self._follow(url), self._settings.total_timeout_s)
+            async with self._slots:
+                return await asyncio.wait_for(self._follow(url), limit_s)
         except asyncio.TimeoutError:
-            limit_s = self._settings.total_timeout_s
             raise MediaError(f"could not be fetched within {limit_s:g} s") from None
         except aiohttp.ClientError as error:
             refused = _refusal_in(error)
@@ -70,13 +71,14 @@ class Fetcher:
             raise MediaError(f"could not be fetched: {type(error).__name__}") from None
 
     async def _follow(self, url: str) -> bytes:
-        for _ in range(self._settings.max_redirects + 1):
-            self._check(url)
-            async with self._open(url) as response:
-                target = response.headers.get("Location")
-                if response.status not in REDIRECTS or target is None:
-                    return await self._read(response)
-                url = str(response.url.join(URL(target)))
+        async with self._session() as session:
+            for _ in range(self._settings.max_redirects + 1):
+                self._check(url)
+                async with session.get(url, allow_redirects=False) as response:
+                    target = response.headers.get("Location")
+                    if response.status not in REDIRECTS or target is None:
+                        return await self._read(response)
+                    url = str(response.url.join(URL(target)))
         raise MediaError(f"redirects more than {self._settings.max_redirects} times")
 
     def _check(self, url: str) -> None:
@@ -94,12 +96,6 @@ class Fetcher:
             return
         if not addresses.is_public(literal):
             raise MediaError(INTERNAL)
-
-    def _open(self, url: str) -> Any:
-        # A compressed body could grow beyond every bound while it is unpacked.
-        return self._connected().get(
-            url, allow_redirects=False, headers={"Accept-Encoding": "identity"}
-        )
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         if response.status != 200:
@@ -119,25 +115,22 @@ class Fetcher:
             raise MediaError("is empty")
         return bytes(content)
 
-    def _connected(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            settings = self._settings
-            resolver = self._lookup
-            if not settings.allow_internal:
-                resolver = PublicResolver(resolver)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS, resolver=resolver),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
-                auto_decompress=False,
-                trust_env=settings.trust_proxy,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
-
-    async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+    def _session(self) -> aiohttp.ClientSession:
+        """Clients' URLs rarely share a host, so no connection is kept for the next one."""
+        resolver = self._lookup
+        if not self._settings.allow_internal:
+            resolver = PublicResolver(resolver)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(resolver=resolver, force_close=True),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=self._settings.connect_timeout_s
+            ),
+            # A compressed body could grow beyond every bound while it is unpacked.
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
+            trust_env=self._settings.trust_proxy,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
 
 
 def _refusal_in(error: BaseException | None) -> MediaError | None:

@@ -11,7 +11,7 @@ from sglang_worker.media.settings import MediaSettings
 
 
 class MediaLoader:
-    """Used from one event loop; `close` ends its connections."""
+    """Used from one event loop."""
 
     def __init__(self, settings: MediaSettings, fetcher: Fetcher | None = None) -> None:
         self.settings = settings
@@ -40,6 +40,3 @@ class MediaLoader:
             except MediaError:
                 return position
         return None
-
-    async def close(self) -> None:
-        await self._fetcher.close()

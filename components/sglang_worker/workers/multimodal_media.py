@@ -22,10 +22,7 @@ IMAGE = "image_url"
 
 
 class RawMedia:
-    """`media_stage.MediaStage`: SGLang gets the bytes, never a URL or a path.
-
-    Also `service.Background`, for its connections.
-    """
+    """`media_stage.MediaStage`: SGLang gets the bytes, never a URL or a path."""
 
     def __init__(
         self, loader: MediaLoader, support: MediaSupport, pixels: FrontendPixels | None = None
@@ -34,7 +31,6 @@ class RawMedia:
         self.support = support
         self._pixels = pixels
         self._preparations = Preparations()
-        self._closing: asyncio.Task[None] | None = None
 
     async def prepare(self, request: Mapping[str, Any], context: Any) -> PreparedMedia:
         parts, contents = await self.contents(request, context)
@@ -79,13 +75,6 @@ class RawMedia:
 
     def fail_all(self) -> None:
         self._preparations.fail_all()
-
-    async def start(self) -> None:
-        """Connections are made when they are needed."""
-
-    def stop(self) -> None:
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._loader.close())
 
 
 class Budget:

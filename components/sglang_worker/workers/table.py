@@ -35,6 +35,11 @@ ROWS: Mapping[WorkerType, WorkerRow] = {
     WorkerType.AGGREGATED: WorkerRow("sglang_worker.workers.decode", drainable=True),
     WorkerType.PREFILL: WorkerRow("sglang_worker.workers.prefill"),
     WorkerType.DECODE: WorkerRow("sglang_worker.workers.disaggregated_decode"),
+    WorkerType.NATIVE_MULTIMODAL: WorkerRow(
+        "sglang_worker.workers.multimodal_native", drainable=True
+    ),
+    WorkerType.NATIVE_MULTIMODAL_PREFILL: WorkerRow("sglang_worker.workers.multimodal_native"),
+    WorkerType.NATIVE_MULTIMODAL_DECODE: WorkerRow("sglang_worker.workers.multimodal_native"),
 }
 
 
