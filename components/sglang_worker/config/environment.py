@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from sglang_worker.config.worker_config import WorkerConfig
+from sglang_worker.observability.metrics import folder
 
 RUNTIME_DEADLINE = "DYN_RUNTIME_GRACEFUL_SHUTDOWN_TIMEOUT_SECS"
 # The runtime cuts streams with an error that does not migrate when its own deadline ends first.
@@ -52,9 +53,23 @@ def export(variables_to_set: Mapping[str, str]) -> None:
 def apply(config: WorkerConfig) -> None:
     """Write what Dynamo's runtime and SGLang read from the environment, before either starts."""
     prepare()
+    claim_metrics_folder(config)
     os.environ.update(variables(config, os.environ))
     for name in switched_off(config):
         os.environ.pop(name, None)
+
+
+def claim_metrics_folder(config: WorkerConfig) -> None:
+    """Name the folder of SGLang's metrics before anything imports prometheus_client.
+
+    Raises ConfigError when the operator's own folder is of no use.
+    """
+    for name in (folder.VARIABLE, folder.OLD_VARIABLE):
+        if os.environ.get(name) == "":
+            # prometheus_client would take the working directory.
+            del os.environ[name]
+    if config.engine.explicit.get("enable_metrics"):
+        os.environ[folder.VARIABLE] = str(folder.claim(os.environ).path)
 
 
 def variables(config: WorkerConfig, environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ else passes through after the route's method, access and body rules were applied
 
 from __future__ import annotations
 
-from sglang_worker.system import access, answers
+from sglang_worker.system import access, answers, metrics_filter
 from sglang_worker.system.http import HttpError, HttpRequest, HttpResponse
 from sglang_worker.system.link import WorkerLink
 from sglang_worker.system.protocol import Refusal, RequestHead
@@ -21,6 +21,7 @@ from sglang_worker.system.state import Access, RouteSpec
 
 _GET = ("GET",)
 PROBES = ("/live", "/health")
+METRICS = "/metrics"
 BUILT_IN: dict[str, RouteSpec] = {
     spec.path: spec
     for spec in (
@@ -116,7 +117,11 @@ class FrontDoor:
             return answers.without_runtime(spec.path, "closed" if state.runtime else "starting")
         try:
             timeout_s = PROBE_TIMEOUT_S if probe else DOCUMENT_TIMEOUT_S
-            return await forward(state.runtime, request, timeout_s)
+            names = metrics_filter.wanted(request.query) if spec.path == METRICS else frozenset()
+            if names:
+                request = request.without("accept-encoding")
+            answer = await forward(state.runtime, request, timeout_s)
+            return await metrics_filter.selected(answer, names) if names else answer
         except RuntimeUnreachable:
             return answers.without_runtime(spec.path, "closed")
         except RuntimeSilent:

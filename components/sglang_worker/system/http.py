@@ -71,6 +71,12 @@ class HttpRequest:
         other.method, other.target, other.path, other.query = "GET", path, path, ""
         return other
 
+    def without(self, header: str) -> HttpRequest:
+        """The same request as if the client had not sent this header (lower case)."""
+        other = copy.copy(self)
+        other.headers = {name: value for name, value in self.headers.items() if name != header}
+        return other
+
     @property
     def declared_length(self) -> int | None:
         """Content-Length (h11 has validated it), or None for chunked and absent bodies."""

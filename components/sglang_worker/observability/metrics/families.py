@@ -1,0 +1,56 @@
+"""Readings -> prometheus_client's metric families, ready to be rendered.
+
+Families are built per scrape from plain values: a Counter or Gauge object would, with SGLang's
+metrics on, also write into the multiprocess files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sglang_worker.observability.metrics.definitions import Definition, Kind, Values
+
+
+def family(definition: Definition, values: Values) -> Any:
+    """A `prometheus_client.core.Metric`; without values only its help and type are served."""
+    built = _MAKERS[definition.kind](definition)
+    for labels, value in values.items():
+        _ADDERS[definition.kind](built, labels, value)
+    return built
+
+
+def _core() -> Any:
+    # Late: PROMETHEUS_MULTIPROC_DIR has to stand before the first import.
+    from prometheus_client import core
+
+    return core
+
+
+_MAKERS: Mapping[Kind, Callable[[Definition], Any]] = {
+    Kind.COUNTER: lambda one: _core().CounterMetricFamily(one.name, one.help, labels=one.labels),
+    Kind.GAUGE: lambda one: _core().GaugeMetricFamily(one.name, one.help, labels=one.labels),
+    Kind.HISTOGRAM: lambda one: _core().HistogramMetricFamily(
+        one.name, one.help, labels=one.labels
+    ),
+    Kind.SUMMARY: lambda one: _core().SummaryMetricFamily(one.name, one.help, labels=one.labels),
+}
+_ADDERS: Mapping[Kind, Callable[[Any, tuple[str, ...], Any], None]] = {
+    Kind.COUNTER: lambda built, labels, value: built.add_metric(labels, value),
+    Kind.GAUGE: lambda built, labels, value: built.add_metric(labels, value),
+    Kind.HISTOGRAM: lambda built, labels, value: built.add_metric(
+        labels, buckets=value.cumulative(), sum_value=value.sum
+    ),
+    Kind.SUMMARY: lambda built, labels, value: built.add_metric(
+        labels, count_value=value[0], sum_value=value[1]
+    ),
+}
+
+
+def typed(metric: Any) -> tuple[str, str, str, str, list[Any]]:
+    """The structure that Dynamo's OTLP export takes; see dynamo/prometheus_metrics.pyi."""
+    samples = [
+        (sample.name, list(sample.labels.items()), float(sample.value), sample.timestamp)
+        for sample in metric.samples
+    ]
+    return metric.name, metric.documentation, metric.type, metric.unit, samples
