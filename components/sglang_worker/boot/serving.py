@@ -86,7 +86,7 @@ class Serving:
                 probe_may_use_engine=self._probe_may_use_engine,
             )
         )
-        health = HealthState(started, runtime)
+        health = HealthState(started, runtime, service, self._probe_may_use_engine)
         lifecycle = self._lifecycle = wiring.build(self._parts(runtime, service, health), gate)
         started.engine.watch_deaths(self._loop, lifecycle.on_death)
         if self._early_signal is not None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from sglang_worker.engine import compat_disagg
 from sglang_worker.errors import ConfigError
+from sglang_worker.requests.ids import is_probe_id
 from sglang_worker.requests.limits import EngineLimits
 
 LOWEST = (0, 5, 20)
@@ -102,6 +103,9 @@ def tracked_request_class() -> Any:
 def new_request(fields: Mapping[str, Any], request_id: str) -> tuple[Any, set[str]]:
     """A streaming SGLang request and the live set of all ids that belong to it."""
     request = tracked_request_class()(rid=request_id, stream=True, **fields)
+    if is_probe_id(request_id) and "log_metrics" in request_fields():
+        # Clients' latencies must not be mixed with those of health probes.
+        request.log_metrics = False
     request.tracked_ids = {request_id}
     return request, request.tracked_ids
 

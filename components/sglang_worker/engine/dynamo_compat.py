@@ -6,7 +6,9 @@ Facts that shape it (FACTS section 2 and notes of this project):
   again; an unregister before that fails without effect. So serving starts with no model card
   published (nobody routes to the endpoint yet), waits until the implicit registration shows in
   discovery, and only then hands registration to its one owner.
-- Every ``__anext__`` of a handler's generator runs in a task of its own.
+- Every ``__anext__`` of a handler's generator runs in a task of its own. A handler with a parameter
+  ``response_sender`` gets a sink to push into instead, and its generator is advanced once; calls
+  inside the process, the canary's too, still pull.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from sglang_worker.config.worker_config import EndpointAddress, RuntimeSettings
+from sglang_worker.engine.egress import Egress, Sink
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +58,18 @@ def shutdown(runtime: Any) -> None:
     runtime.shutdown()
 
 
+def pushing(handler: Handler, egress: Egress) -> Callable[..., AsyncIterator[Any]]:
+    """``handler`` as the runtime can push with it; see `engine.egress` for why."""
+
+    def serve(
+        request: Any, context: Any = None, response_sender: Sink | None = None
+    ) -> AsyncIterator[Any]:
+        chunks = handler(request, context)
+        return chunks if response_sender is None else egress.push(chunks, response_sender)
+
+    return serve
+
+
 class ServedEndpoint:
     """One endpoint of the runtime and the task that serves it."""
 
@@ -85,7 +100,7 @@ class ServedEndpoint:
     ) -> asyncio.Task[None]:
         async def run() -> None:
             await self.endpoint.serve_endpoint(
-                handler,
+                pushing(handler, Egress()),
                 graceful_shutdown=True,
                 metrics_labels=labels,
                 health_check_payload=None if health_payload is None else dict(health_payload),
@@ -115,6 +130,13 @@ class ServedEndpoint:
 
     async def withdraw(self) -> None:
         await self.endpoint.unregister_endpoint_instance()
+
+
+def new_context() -> Any:
+    """A request context as handlers get it, for requests that the worker sends itself."""
+    from dynamo._core import Context
+
+    return Context()
 
 
 def health_check_key() -> str:

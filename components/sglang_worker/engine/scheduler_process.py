@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from sglang_worker.engine import grammar_guard
+from sglang_worker.engine import grammar_guard, heartbeat
+from sglang_worker.runners.folder import VARIABLE as REPORT_FOLDER
+from sglang_worker.runners.process import identity_of
 from sglang_worker.runners.process import run_scheduler_process as run_with_reports
 from sglang_worker.system import phases
 from sglang_worker.system.state import Phase
@@ -26,7 +29,19 @@ def run_scheduler_process(*arguments: Any) -> None:
     """Run SGLang's scheduler until it ends."""
     grammar_guard.install()
     report_steps(os.environ.get(phases.VARIABLE))
+    turn_with_the_loop(os.environ.get(REPORT_FOLDER), *arguments)
     run_with_reports(*arguments)
+
+
+def turn_with_the_loop(folder: str | None, server_args: Any, *arguments: Any) -> None:
+    """Let the worker see that this scheduler turns; arguments are those of SGLang's entry."""
+    if not folder or not Path(folder).is_dir():
+        return
+    from sglang.srt.managers.scheduler import Scheduler
+
+    _, _, tp_rank, pp_rank, dp_rank, *_ = arguments
+    identity = identity_of(server_args, dp_rank, pp_rank, tp_rank)
+    heartbeat.install(Scheduler, Path(folder), identity.dp, identity.rank)
 
 
 def report_steps(socket_name: str | None) -> None:

@@ -37,7 +37,7 @@ def run_scheduler_process(
     """
     folder = ReportFolder.from_environment(os.environ)
     strict = folder is None or folder.settings.strict
-    hooks = RunnerHooks(_identity(server_args, dp_rank, pp_rank, tp_rank), folder, strict)
+    hooks = RunnerHooks(identity_of(server_args, dp_rank, pp_rank, tp_rank), folder, strict)
     try:
         install(hooks)
     except StartupCheckError as error:
@@ -54,7 +54,8 @@ def run_scheduler_process(
     )
 
 
-def _identity(server_args: Any, dp_rank: int | None, pp_rank: int, tp_rank: int) -> RankIdentity:
+def identity_of(server_args: Any, dp_rank: int | None, pp_rank: int, tp_rank: int) -> RankIdentity:
+    """Where this scheduler process stands, before SGLang's configuration is published."""
     dp = compat.replica_of(server_args, dp_rank)
     rank = compat.report_rank(
         dp, pp_rank, tp_rank, pp_size=server_args.pp_size, tp_size=server_args.tp_size

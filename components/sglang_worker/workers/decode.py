@@ -10,16 +10,18 @@ import msgspec
 from sglang_worker.engine import compat, dynamo_compat
 from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
+from sglang_worker.requests.mapping import map_request
 from sglang_worker.requests.openai_chat import Render
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.generate_handler import GenerateHandler
-from sglang_worker.workers.health import generate_payload
+from sglang_worker.workers.health import HealthRules, check_override, generate_payload
 from sglang_worker.workers.loras import LoraAdapters
 from sglang_worker.workers.media_stage import MediaStage
 from sglang_worker.workers.multimodal_media import stage_of
 from sglang_worker.workers.probes import probe_test
 from sglang_worker.workers.registration import ModelCard, build_card
 from sglang_worker.workers.service import Route, WorkerService
+from sglang_worker.workers.warm_up import generation_rounds
 
 
 def build(context: WorkerContext) -> WorkerService:
@@ -36,6 +38,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     handler: Callable[..., GenerateHandler] = GenerateHandler
     fields: Mapping[str, Any] = {}
     payload: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda plain: plain
+    rules: HealthRules = HealthRules()
     warm_up: Callable[[], Awaitable[None]] | None = None
     media: Callable[[WorkerContext], MediaStage | None] = stage_of
 
@@ -64,6 +67,15 @@ def token_worker(context: WorkerContext, variant: Variant = PLAIN) -> WorkerServ
         render=chat_renderer(manager.tokenizer) if config.model.use_sglang_tokenizer else None,
         media=variant.media(context),
     )
+    check_override(
+        config.health_check_payload,
+        lambda one: map_request(one.get("request", one), engine.limits),
+    )
+    payload = variant.payload(
+        generate_payload(
+            key, manager.tokenizer, engine.limits.vocab_size, config.health_check_payload
+        )
+    )
     others: dict[str, Handler] = {
         "clear_kv_blocks": clear_kv_blocks(control),
         "load_lora": loras.serve_load,
@@ -75,20 +87,18 @@ def token_worker(context: WorkerContext, variant: Variant = PLAIN) -> WorkerServ
         handler.generate,
         handler,
         card,
-        health_payload=variant.payload(
-            generate_payload(
-                key,
-                manager.tokenizer,
-                engine.limits.vocab_size,
-                config.health_check_payload or dynamo_compat.health_payload_override(),
-            )
-        ),
+        health_payload=payload,
+        health_rules=variant.rules,
         others=tuple(
             Route(ServedEndpoint(context.runtime, config.endpoint.sibling(name)), serve)
             for name, serve in others.items()
         ),
         loras=loras,
         warm_up=variant.warm_up,
+        first_requests=()
+        if engine.server_args.skip_server_warmup
+        else (payload, *map(variant.payload, generation_rounds(engine.limits, key))),
+        ranks=engine.limits.dp_ranks,
     )
 
 

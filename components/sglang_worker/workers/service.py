@@ -11,8 +11,12 @@ import msgspec
 
 from sglang_worker.engine import dynamo_compat
 from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
+from sglang_worker.observability.health.probe import Asked
+from sglang_worker.workers.health import HealthRules
 from sglang_worker.workers.loras import LoraAdapters
+from sglang_worker.workers.probes import probe_test, with_probes
 from sglang_worker.workers.registration import ModelCard
+from sglang_worker.workers.warm_up import send_first
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +61,9 @@ class WorkerService:
     """Serves in the order that keeps registration in one hand.
 
     `start_serving` returns once the runtime's implicit registration is confirmed, while no model
-    card exists and so nobody routes here; `warm_up` takes the first, slow request; `publish` then
-    makes the worker known. A ``warm_up`` that raises fails the worker's start.
+    card exists and so nobody routes here; `warm_up` takes the first, slow requests: what the type
+    does itself, then ``first_requests`` through the handler, to each of ``ranks``; `publish` then
+    makes the worker known. A warm-up that fails fails the worker's start.
     """
 
     def __init__(
@@ -69,9 +74,12 @@ class WorkerService:
         card: ModelCard,
         *,
         health_payload: Mapping[str, Any],
+        health_rules: HealthRules = HealthRules(),  # noqa: B008
         others: tuple[Route, ...] = (),
         loras: LoraAdapters | None = None,
         warm_up: Callable[[], Awaitable[None]] | None = None,
+        first_requests: Sequence[Mapping[str, Any]] = (),
+        ranks: int = 1,
         background: Sequence[Background] = (),
     ) -> None:
         self.main = main
@@ -80,19 +88,55 @@ class WorkerService:
         self._handler = handler
         self._card = card
         self._health_payload = health_payload
+        self._health_rules = health_rules
+        self._canary_answer: Handler | None = None
         self._others = others
         self._warm_up = warm_up
+        self._first_requests = tuple(first_requests)
+        self._ranks = ranks
         self._background = tuple(background)
 
     @property
     def worker_id(self) -> int:
         return self.main.worker_id
 
+    @property
+    def background(self) -> tuple[Background, ...]:
+        return self._background
+
     def _labels(self) -> list[tuple[str, str]]:
         return [("model", self._card.name)]
 
+    def probe(self, payload: Mapping[str, Any] | None = None) -> Asked:
+        """A marked request, the health payload by default, to be sent through the own handler."""
+        return Asked(
+            handler=self._handler,
+            payload=self._health_payload if payload is None else payload,
+            normal_end=self._health_rules.normal_end,
+            for_rank=self._health_rules.for_rank,
+            new_context=dynamo_compat.new_context,
+            ranks=self._ranks,
+        )
+
+    @property
+    def cold(self) -> bool:
+        """Nothing precedes the first probe."""
+        return not self._first_requests
+
+    def answer_canary(self, answer: Handler) -> None:
+        """Let the runtime probe the endpoint, and ``answer`` its probes. Before serving begins.
+
+        Without it the runtime gets no payload: its own health is then what `set_health` says,
+        while with a payload only its canary decides.
+        """
+        self._canary_answer = answer
+
     async def start_serving(self) -> None:
-        self.main.serve(self._handler, labels=self._labels(), health_payload=self._health_payload)
+        handler, payload, answer = self._handler, None, self._canary_answer
+        if answer is not None:
+            payload = self._health_payload
+            handler = with_probes(handler, probe_test(dynamo_compat.health_check_key()), answer)
+        self.main.serve(handler, labels=self._labels(), health_payload=payload)
         for route in self._others:
             route.endpoint.serve(route.handler, labels=self._labels())
         await self.main.implicit_registration()
@@ -106,6 +150,8 @@ class WorkerService:
     async def warm_up(self) -> None:
         if self._warm_up is not None:
             await self._warm_up()
+        if self._first_requests:
+            await send_first(self.probe, self._first_requests)
 
     async def publish(self) -> None:
         await dynamo_compat.publish_card(self.main.endpoint, self._card)
