@@ -57,11 +57,13 @@ def map_prefill(
 def unwrapped(request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The preprocessed request inside ``{"request": …, "sampling_params": …}``.
 
-    The sampling parameters carry SGLang's names and take precedence over the request's own.
+    The sampling parameters carry SGLang's names; they and an outer ``routing`` take precedence over
+    the request's own.
     """
     if request.get("request") is None:
         return request
     inner = dict(section(request, "request"))
+    inner["routing"] = {**section(inner, "routing"), **section(request, "routing")}
     for name, value in section(request, "sampling_params").items():
         place = WRAPPED_SAMPLING.get(name)
         if place is None:
