@@ -6,9 +6,8 @@ needs SGLang's part of the command line.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,9 +19,9 @@ from sglang_worker.config.model_path import check_paths
 from sglang_worker.config.own_flags import OwnValues
 from sglang_worker.config.refused import check_refused_dests
 from sglang_worker.config.sglang_flags import SglangValues
-from sglang_worker.config.strict_parser import one_line
 from sglang_worker.config.values import expand_path, is_file
 from sglang_worker.errors import ConfigError
+from sglang_worker.observability.kv_events import settings
 
 ENDPOINT_TYPES = ("chat", "completions", "none")
 
@@ -194,15 +193,10 @@ def _gateways(given: Given) -> None:
 
 
 def _kv_events(given: Given) -> None:
-    text = given.sglang.explicit.get("kv_events_config")
-    if not text:
-        return
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError) as failure:
-        raise ConfigError(one_line(f"--kv-events-config is no JSON: {failure}")) from None
-    if not isinstance(settings, Mapping):
-        raise ConfigError("--kv-events-config must be a JSON object")
+    explicit = given.sglang.explicit
+    found = settings.parse(explicit.get("kv_events_config"))
+    if found is not None:
+        settings.check_ports(found, int(explicit.get("dp_size") or 1))
 
 
 def _refused_in_files(given: Given) -> None:

@@ -14,6 +14,7 @@ from sglang_worker.config.sglang_flags import MODE_FLAG
 from sglang_worker.config.strict_parser import one_line
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
 from sglang_worker.errors import ConfigError
+from sglang_worker.observability.kv_events.settings import with_router_format
 from sglang_worker.redaction import redact_command
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def overrides(config: WorkerConfig, defaults: Mapping[str, Any]) -> dict[str, An
     wanted["served_model_name"] = config.model.served_model_names[0]
     # Dynamo's chunks are disjoint; SGLang's default repeats all earlier tokens.
     wanted["incremental_streaming_output"] = True
+    if explicit.get("kv_events_config"):
+        wanted["kv_events_config"] = with_router_format(explicit["kv_events_config"])
     if explicit.get("disaggregation_mode") in ("prefill", "decode"):
         wanted.setdefault("disaggregation_bootstrap_port", free_port())
     if config.worker_type is WorkerType.LLM_DIFFUSION:

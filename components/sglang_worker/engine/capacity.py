@@ -23,6 +23,12 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     speculation: Mapping[str, Any] | None = None
 
 
+def kv_block_tokens(args: Any) -> int:
+    """Tokens per block of the router: with decode context parallelism SGLang's cache works in
+    wider pages. ``args`` are the effective server arguments."""
+    return int(args.page_size or 1) * int(getattr(args, "dcp_size", 1) or 1)
+
+
 def read_capacity(engine: Any) -> Capacity:
     args = compat.resolved(engine.server_args)
     scheduler: Mapping[str, Any] = engine._scheduler_init_result.scheduler_infos[0]
@@ -33,8 +39,7 @@ def read_capacity(engine: Any) -> Capacity:
     if running is not None and shares_one_group:
         running //= dp_ranks
     return Capacity(
-        # With decode context parallelism SGLang's cache works in wider pages.
-        kv_block_tokens=page_tokens * int(getattr(args, "dcp_size", 1) or 1),
+        kv_block_tokens=kv_block_tokens(args),
         total_kv_blocks=-(-pool_tokens // page_tokens) if pool_tokens else None,
         max_running_requests=running,
         max_batched_tokens=args.max_prefill_tokens or pool_tokens,

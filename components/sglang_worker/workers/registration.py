@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
+from sglang_worker.engine import compat_ranks
 from sglang_worker.engine.capacity import Capacity, model_source, read_capacity
+from sglang_worker.engine.dynamo_compat_streams import GROUP_KEY
 from sglang_worker.engine.launch import WorkerEngine
+from sglang_worker.observability.kv_events import settings
 from sglang_worker.requests.disaggregation import BootstrapAddress
 
 
@@ -91,14 +94,7 @@ def build_card(
 
 def publishes_kv_events(args: Any) -> bool:
     """Whether SGLang publishes its cache events (``--kv-events-config`` with a real publisher)."""
-    text = getattr(args, "kv_events_config", None)
-    if not text:
-        return False
-    try:
-        publisher = json.loads(text).get("publisher", "null")
-    except ValueError:
-        return False
-    return bool(publisher != "null")
+    return settings.parse(getattr(args, "kv_events_config", None)) is not None
 
 
 def runtime_data(
@@ -125,4 +121,8 @@ def runtime_data(
         data["tool_call_structural_tag_reasoning_gate"] = True
     if runners is not None:
         data["linear_attn_runners"] = runners
+    group = compat_ranks.group_address(engine.engine.server_args)
+    if group is not None:
+        # By this the other nodes of the engine find the instance that serves for them.
+        data[GROUP_KEY] = group
     return {key: json.dumps(value) for key, value in data.items()}

@@ -1,0 +1,69 @@
+"""Relays SGLang's KV events to Dynamo's routers, one publisher per rank of this node."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from sglang_worker.engine import dynamo_compat_streams
+from sglang_worker.observability.kv_events.counters import COUNTERS, KvEventCounters
+from sglang_worker.observability.kv_events.sources import KvSource
+from sglang_worker.observability.kv_events.watcher import KvEventWatcher
+
+logger = logging.getLogger(__name__)
+
+
+class KvEventRelay:
+    """`workers.service.Background` of a node whose ranks publish events.
+
+    ``worker_id``: the instance under which routers know the events, on a follower node the
+    leader's. The runtime relays in its own threads; the watcher beside it only counts.
+    """
+
+    def __init__(
+        self,
+        endpoint: Any,
+        sources: tuple[KvSource, ...],
+        worker_id: Callable[[], int],
+        *,
+        local_indexer: bool = True,
+        state_endpoint: str | None = None,
+        counters: KvEventCounters = COUNTERS,
+    ) -> None:
+        self._endpoint = endpoint
+        self._sources = sources
+        self._worker_id = worker_id
+        self._local_indexer = local_indexer
+        self._state_endpoint = state_endpoint
+        self._watcher = KvEventWatcher(sources, counters)
+        self._publishers: list[Any] = []
+
+    async def start(self) -> None:
+        worker_id = self._worker_id()
+        self._watcher.start()
+        for source in self._sources:
+            self._publishers.append(
+                dynamo_compat_streams.relay_kv_events(
+                    self._endpoint,
+                    worker_id=worker_id,
+                    dp_rank=source.dp_rank,
+                    block_tokens=source.block_tokens,
+                    zmq_endpoint=source.endpoint,
+                    topic=source.topic,
+                    local_indexer=self._local_indexer,
+                    state_endpoint=self._state_endpoint,
+                )
+            )
+            logger.info(
+                "KV events of data-parallel rank %d: %s, as instance %d",
+                source.dp_rank,
+                source.endpoint,
+                worker_id,
+            )
+
+    def stop(self) -> None:
+        self._watcher.stop()
+        publishers, self._publishers = self._publishers, []
+        for publisher in publishers:
+            publisher.shutdown()
