@@ -31,6 +31,10 @@ ROLES: Mapping[WorkerType, Role] = {
     WorkerType.NATIVE_MULTIMODAL: Role("Aggregated"),
     WorkerType.NATIVE_MULTIMODAL_DECODE: Role("Decode", (("Prefill",),)),
     WorkerType.NATIVE_MULTIMODAL_PREFILL: Role("Prefill", (("Decode",),)),
+    WorkerType.MULTIMODAL_ENCODE: Role("Encode", (("Prefill", "Decode"), ("Aggregated",))),
+    WorkerType.INTERNAL_MULTIMODAL: Role("Aggregated", (("Encode",),)),
+    WorkerType.INTERNAL_MULTIMODAL_DECODE: Role("Decode", (("Prefill",),)),
+    WorkerType.INTERNAL_MULTIMODAL_PREFILL: Role("Prefill", (("Decode",),)),
 }
 
 
