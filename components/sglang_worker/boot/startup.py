@@ -15,6 +15,7 @@ import msgspec
 from sglang_worker.boot import engines
 from sglang_worker.boot.ending import ENDING
 from sglang_worker.config import environment
+from sglang_worker.config.libraries import check_libraries
 from sglang_worker.config.parse import parse_system, parse_worker_config
 from sglang_worker.config.quiet import held_logs
 from sglang_worker.config.worker_config import SystemSettings, WorkerConfig
@@ -77,6 +78,7 @@ def configure(argv: Sequence[str], environ: Mapping[str, str]) -> WorkerConfig:
     environment.prepare(environ)
     config = parse_worker_config(argv, environ)
     check_served(config.worker_type)
+    check_libraries(config)
     return config
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from sglang_worker.requests.multimodal import ENGINE_FIELDS
+from sglang_worker.requests.multimodal_embedded import EmbeddedItem
 
 # ``multimodal/processors/base_processor.py``: which part could not be loaded.
 _FAILED_PART = re.compile(r"loading (IMAGE|VIDEO|AUDIO) data at index (\d+)")
 _KINDS = {"IMAGE": "image_url", "VIDEO": "video_url", "AUDIO": "audio_url"}
 _TOKENS = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
 VIDEO_DECODERS = ("torchcodec", "decord")
+NO_VIDEO_DECODER = f"decoding video needs one of {', '.join(VIDEO_DECODERS)}, none is installed"
 
 
 def media_refusals(tokenizer_manager: Any) -> dict[str, str]:
@@ -26,9 +30,7 @@ def media_refusals(tokenizer_manager: Any) -> dict[str, str]:
         if tokens is not None and not _has_token(tokens, name)
     }
     if "video_url" not in refusals and not has_video_decoder():
-        refusals["video_url"] = (
-            f"decoding video needs one of {', '.join(VIDEO_DECODERS)}, none is installed"
-        )
+        refusals["video_url"] = NO_VIDEO_DECODER
     return refusals
 
 
@@ -51,3 +53,33 @@ def failed_part(error: BaseException) -> tuple[str, int] | None:
     """``("image_url", 0)``: the part that SGLang's message names as the one it cannot decode."""
     found = _FAILED_PART.search(str(error))
     return None if found is None else (_KINDS[found[1]], int(found[2]))
+
+
+def embedding_fields(items: Sequence[EmbeddedItem], rows: Any) -> dict[str, list[Any]]:
+    """SGLang's media fields for encoded media; ``rows``: a tensor (rows of all items, width).
+
+    One entry per kind, for SGLang takes the grids of a kind from its first entry alone; it
+    splits the entry by medium itself, so that each keeps an identity of its own in the cache.
+    """
+    import torch
+
+    fields: dict[str, list[Any]] = {}
+    offset = 0
+    parts: dict[str, list[Any]] = {}
+    for item in items:
+        parts.setdefault(item.kind, []).append(rows[offset : offset + item.rows])
+        offset += item.rows
+    for kind, tensors in parts.items():
+        name = _TOKENS[kind]
+        fields[ENGINE_FIELDS[kind]] = [
+            {
+                "format": "processor_output",
+                "modality": name.upper(),
+                f"{name}_grid_thw": torch.tensor(
+                    [item.grid for item in items if item.kind == kind]
+                ),
+                # A copy: the receiver's buffer is given back while SGLang still reads.
+                "precomputed_embeddings": torch.cat(tensors).clone(),
+            }
+        ]
+    return fields

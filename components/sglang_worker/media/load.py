@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from sglang_worker.media import data_uri, images
 from sglang_worker.media.errors import MediaError
@@ -32,7 +33,7 @@ class MediaLoader:
             images.check_header(content, self.settings.max_pixels)
         return content
 
-    async def first_damaged(self, contents: list[bytes]) -> int | None:
+    async def first_damaged(self, contents: Sequence[bytes]) -> int | None:
         """Which of some images cannot be decoded, for an error that names it."""
         for position, content in enumerate(contents):
             try:

@@ -70,8 +70,11 @@ class RawMedia:
         except ValueError as error:
             raise InvalidRequest(part.name, f"the decoded pixels are unusable: {error}") from error
 
-    async def first_damaged(self, contents: Sequence[Any]) -> int | None:
-        return await self._loader.first_damaged([one for one in contents if type(one) is bytes])
+    async def first_damaged(self, kind: str, contents: Sequence[Any]) -> int | None:
+        """Which of some media cannot be decoded; None when that cannot be told."""
+        if kind != IMAGE or not all(type(one) is bytes for one in contents):
+            return None
+        return await self._loader.first_damaged(contents)
 
     def fail_all(self) -> None:
         self._preparations.fail_all()

@@ -40,6 +40,10 @@ ROWS: Mapping[WorkerType, WorkerRow] = {
     ),
     WorkerType.NATIVE_MULTIMODAL_PREFILL: WorkerRow("sglang_worker.workers.multimodal_native"),
     WorkerType.NATIVE_MULTIMODAL_DECODE: WorkerRow("sglang_worker.workers.multimodal_native"),
+    WorkerType.MULTIMODAL_ENCODE: WorkerRow(
+        "sglang_worker.workers.multimodal_encode", engine=EngineKind.ENCODER
+    ),
+    WorkerType.INTERNAL_MULTIMODAL: WorkerRow("sglang_worker.workers.multimodal_internal"),
 }
 
 

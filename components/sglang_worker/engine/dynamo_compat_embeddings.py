@@ -1,0 +1,105 @@
+"""Embeddings from one process to another, by ``dynamo.common.multimodal`` (ai-dynamo 1.6.1).
+
+``local`` writes a file that the receiver reads on the same machine; ``nixl-write`` and
+``nixl-read`` move memory through NIXL. Everything here is used from one running event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+LOCAL = "local"
+# A receiver that took the rows has answered long before; this bounds the wait for one that died.
+CONFIRMATION_TIMEOUT_S = 10.0
+# Ring buffer that senders write into (nixl-write).
+RECEIVE_BUFFER_BYTES = 2 << 30
+_FILE_PREFIX, _FILE_SUFFIX = "encoder_cache.", ".safetensors"
+
+
+class SentEmbeddings:
+    """Rows that wait for their receiver. ``transfer`` is JSON for it."""
+
+    def __init__(self, transfer: Mapping[str, Any], done: Any, mode: str) -> None:
+        self.transfer = transfer
+        self._done = done
+        self._mode = mode
+
+    async def settle(self) -> None:
+        """After the receiver answered: let the transfer finish, and leave nothing behind."""
+        if self._mode == LOCAL:
+            Path(self.transfer["serialized_request"]).unlink(missing_ok=True)
+            return
+        try:
+            await asyncio.wait_for(_awaited(self._done), CONFIRMATION_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            return
+
+
+async def _awaited(done: Any) -> None:
+    await done
+
+
+class EmbeddingSender:
+    def __init__(self, mode: str) -> None:
+        from dynamo.common.constants import EmbeddingTransferMode
+        from dynamo.common.multimodal import EMBEDDING_SENDER_FACTORIES
+
+        self._mode = mode
+        self._sender = EMBEDDING_SENDER_FACTORIES[EmbeddingTransferMode(mode)]()
+
+    async def send(self, rows: Any) -> SentEmbeddings:
+        """``rows``: a tensor (rows, width), copied if it must outlive the call."""
+        request, done = await self._sender.send_embeddings(rows)
+        return SentEmbeddings(request.model_dump(), done, self._mode)
+
+
+class EmbeddingReceiver:
+    def __init__(self, mode: str) -> None:
+        from dynamo.common.constants import EmbeddingTransferMode
+        from dynamo.common.multimodal import (
+            EMBEDDING_RECEIVER_FACTORIES,
+            NixlWriteEmbeddingReceiver,
+        )
+
+        self._mode = EmbeddingTransferMode(mode)
+        if self._mode is EmbeddingTransferMode.NIXL_WRITE:
+            self._receiver: Any = NixlWriteEmbeddingReceiver(RECEIVE_BUFFER_BYTES)
+        else:
+            self._receiver = EMBEDDING_RECEIVER_FACTORIES[self._mode]()
+
+    async def receive(self, transfer: Mapping[str, Any]) -> tuple[Any, Callable[[], None]]:
+        """The rows, and what gives their memory back (once).
+
+        Raises ValueError when ``transfer`` cannot be one of ours, OSError when the rows are gone.
+        """
+        from dynamo.common.multimodal import TransferRequest
+
+        request = TransferRequest.model_validate(dict(transfer))
+        if self._mode.value == LOCAL:
+            _require_own_file(request.serialized_request)
+        tensor_id, rows = await self._receiver.receive_embeddings(request)
+
+        def release() -> None:
+            try:
+                self._receiver.release_tensor(tensor_id)
+            except FileNotFoundError:
+                # The sender has cleaned up already.
+                return
+
+        return rows, release
+
+
+def _require_own_file(path: Any) -> None:
+    """Only what a sender on this machine wrote is opened, and later deleted."""
+    folder, name = os.path.split(str(path))
+    if (
+        os.path.realpath(folder) != os.path.realpath(tempfile.gettempdir())
+        or not name.startswith(_FILE_PREFIX)
+        or not name.endswith(_FILE_SUFFIX)
+    ):
+        raise ValueError("the transfer names no file of an encode worker on this machine")
