@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sglang_worker.boot.health import HealthState
+from sglang_worker.boot.metrics import expose_worker
 from sglang_worker.boot.routes import attach_routes
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine import dynamo_compat
@@ -21,7 +22,6 @@ from sglang_worker.lifecycle.ports import StatePublisher
 from sglang_worker.lifecycle.runtime_metrics import Address
 from sglang_worker.lifecycle.shutdown import StopSteps
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
-from sglang_worker.observability import runner_metrics
 from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.state import Phase
@@ -146,13 +146,14 @@ class Serving:
         health: HealthState,
     ) -> None:
         listener = self._started.listener
+        table = None
         if listener is not None:
             listener.publish(phase=Phase.WARMING, worker_id=str(service.worker_id))
-            await attach_routes(
+            table = await attach_routes(
                 self._started, listener, lifecycle, drainable=self.drainable, loras=service.loras
             )
         await service.start_serving()
-        runner_metrics.expose(service.main.endpoint, self._started.runner_reports)
+        expose_worker(self._started, service, lifecycle, table)
         await service.warm_up()
         await service.publish()
         await lifecycle.start()

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-from prometheus_client import CollectorRegistry, generate_latest
+from sglang_worker.observability.metrics.exposition import Exposition
+from sglang_worker.observability.metrics.sources import RunnerSource
 from sglang_worker.runners import gauge, table
 from sglang_worker.runners.report import Difference, Reason, Stamp
 
@@ -57,36 +53,13 @@ def test_every_reason_has_an_explanation() -> None:
 
 
 def test_the_gauge_has_one_sample_of_value_one_per_phase() -> None:
-    registry = CollectorRegistry()
-    gauge.register(registry, lambda: [CUTEDSL])
-    text = generate_latest(registry).decode()
+    text = Exposition({"runners": RunnerSource(lambda: [CUTEDSL])}).text()
     assert (
         'dynamo_sglang_linear_attn_runner_info{family="gdn",kernel="TritonGDNKernel",'
         'model="Qwen3NextForCausalLM",phase="prefill",runner="target",source="base",'
         'stamp="cutedsl"} 1.0' in text
     )
     assert text.count("dynamo_sglang_linear_attn_runner_info{") == 4
-
-
-def test_the_gauge_leaves_nothing_in_sglangs_multiprocess_directory(tmp_path: Path) -> None:
-    program = (
-        "from prometheus_client import CollectorRegistry, generate_latest\n"
-        "from sglang_worker.runners import gauge\n"
-        "from tests.unit.runners.test_surfaces import CUTEDSL\n"
-        "registry = CollectorRegistry()\n"
-        "gauge.register(registry, lambda: [CUTEDSL])\n"
-        "print(generate_latest(registry).decode().count(gauge.NAME + '{'))\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert run.stdout.strip() == "4"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_null_is_the_empty_label() -> None:
