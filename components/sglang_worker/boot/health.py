@@ -122,5 +122,5 @@ def activity_of(started: Started) -> Activity:
     if isinstance(engine, WorkerEngine):
         folder = os.environ.get(REPORT_FOLDER)
         path = None if folder is None else Path(folder)
-        return SglangActivity(engine.tokenizer_manager, path, engine.limits.dp_ranks)
+        return SglangActivity(engine.tokenizer_manager, path, engine.engine.server_args)
     return CountedActivity(engine.held_request_ids)

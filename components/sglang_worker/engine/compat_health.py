@@ -23,9 +23,11 @@ _WAITING = ("_result_event", "_ready_event")
 class SglangActivity:
     """Readings of an `sgl.Engine` (`observability.health.activity.Activity`)."""
 
-    def __init__(self, tokenizer_manager: Any, folder: Path | None, ranks: int) -> None:
+    def __init__(self, tokenizer_manager: Any, folder: Path | None, server_args: Any) -> None:
+        """``folder``: of the runner reports, where schedulers keep their counters."""
+        ranks, shared = compat.dp_layout(server_args)
         self._manager = tokenizer_manager
-        self._turns = HeartbeatReader(folder, ranks)
+        self._turns = HeartbeatReader(folder, ranks, one_replica=shared)
         self._calls = {
             name.removesuffix(_SUFFIX): value
             for name, value in vars(tokenizer_manager).items()

@@ -59,9 +59,11 @@ def _counted(method: Callable[..., Any], turn: Callable[[], None]) -> Callable[.
 class HeartbeatReader:
     """The worker's side. Counters of ranks on other nodes cannot be seen."""
 
-    def __init__(self, folder: Path | None, ranks: int) -> None:
+    def __init__(self, folder: Path | None, ranks: int, *, one_replica: bool = False) -> None:
+        """``ranks``: data-parallel ones. ``one_replica``: they share the attention of one replica's
+        processes, which run in step."""
         self._folder = folder
-        self._ranks = ranks
+        self._replicas = tuple(0 if one_replica else rank for rank in range(ranks))
         self._memories: dict[int, list[mmap.mmap]] = {}
 
     def read(self) -> tuple[int | None, ...]:
@@ -69,12 +71,7 @@ class HeartbeatReader:
         another, so that all stop soon after one has."""
         if not self._memories:
             self._open()
-        replicas = len(self._memories)
-        if not replicas or self._ranks % replicas:
-            return (None,) * self._ranks
-        # Ranks of attention data parallelism share their replica's processes, in step.
-        share = self._ranks // replicas
-        return tuple(self._turns(rank // share) for rank in range(self._ranks))
+        return tuple(self._turns(replica) for replica in self._replicas)
 
     def _turns(self, replica: int) -> int | None:
         memories = self._memories.get(replica)
