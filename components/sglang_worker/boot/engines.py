@@ -26,6 +26,9 @@ from sglang_worker.workers.table import EngineKind, worker_row
 
 logger = logging.getLogger(__name__)
 
+# How SGLang's device probe begins (0.5.23 `utils.get_device`).
+NO_DEVICE = "No accelerator"
+
 
 class StartedEngine(msgspec.Struct, frozen=True):
     """``runners`` is None where no SGLang ModelRunner exists."""
@@ -68,8 +71,11 @@ def _start_reporting(config: WorkerConfig, server_args: Any) -> tuple[WorkerEngi
 
 
 def _explained(error: EngineStartError, folder: ReportFolder) -> EngineStartError:
-    """Schedulers that gave up because of a check left their reason in the report folder."""
+    """Schedulers that gave up because of a check left their reason in the report folder; of a
+    missing device SGLang does not know what else could have run here."""
     reason = runners.reason_of_death(folder)
+    if reason is None and NO_DEVICE in str(error):
+        reason = platform.why_inactive(os.environ)
     return error if reason is None else EngineStartError(f"{error}: {reason}")
 
 

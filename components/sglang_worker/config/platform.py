@@ -15,6 +15,16 @@ def is_active(environ: Mapping[str, str]) -> bool:
     return bool(activation.decide(environ, activation.read_signs()).active)
 
 
+def why_inactive(environ: Mapping[str, str]) -> str | None:
+    """The reason in one sentence, with the variable that decides; None where the platform runs."""
+    from sglang_worker.reference_platform import activation
+
+    decision = activation.decide(environ, activation.read_signs())
+    if decision.active:
+        return None
+    return f"the CPU reference platform is not used either ({decision.reason}; see {VARIABLE})"
+
+
 def process_environment(environ: Mapping[str, str]) -> Mapping[str, str]:
     """Variables that the platform needs before torch loads; empty when it is not active."""
     if not is_active(environ):
