@@ -21,6 +21,8 @@ from benchmarks.relay_proof.stub import StubEngine, StubManager
 
 def ours() -> Callable[..., AsyncIterator[Any]]:
     from sglang_worker.engine import compat
+    from sglang_worker.engine.dynamo_compat import pushing
+    from sglang_worker.engine.egress import Egress
     from sglang_worker.lifecycle.gate import AdmissionGate
     from sglang_worker.requests.limits import EngineLimits
     from sglang_worker.workers.generate_handler import GenerateHandler
@@ -30,7 +32,7 @@ def ours() -> Callable[..., AsyncIterator[Any]]:
         vocab_size=32000, context_length=1 << 20, request_fields=compat.request_fields()
     )
     handler = GenerateHandler(StubManager(), limits, AdmissionGate(), probe_test("_PROBE"))
-    return handler.generate
+    return pushing(handler.generate, Egress())
 
 
 def upstream() -> Callable[..., AsyncIterator[Any]]:
