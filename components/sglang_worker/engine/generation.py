@@ -32,10 +32,14 @@ class Generation:
     __slots__ = ("_first", "_ids", "_manager", "_stream", "ended", "failed", "stopped")
 
     def __init__(self, tokenizer_manager: Any, fields: Mapping[str, Any], request_id: str) -> None:
-        request, self._ids = compat.new_request(fields, request_id)
+        self._open(tokenizer_manager, *compat.new_request(fields, request_id))
+
+    def _open(self, tokenizer_manager: Any, request: Any, ids: set[str]) -> None:
+        """``ids``: all ids of the request, a live set where SGLang makes more of them."""
+        self._ids = ids
         self._manager = tokenizer_manager
-        self._stream: AsyncIterator[dict[str, Any]] = compat.generate(tokenizer_manager, request)
-        self._first: asyncio.Task[dict[str, Any]] | None = None
+        self._stream: AsyncIterator[Any] = compat.generate(tokenizer_manager, request)
+        self._first: asyncio.Task[Any] | None = None
         # The client went away: nothing more is to be sent.
         self.stopped = False
         # The worker cannot finish it: another worker shall.
@@ -48,8 +52,9 @@ class Generation:
         """The ids of the request and of every sample that exists so far."""
         return frozenset(self._ids)
 
-    async def first(self) -> dict[str, Any] | None:
-        """Dispatch the request and wait for its first output; None when it was stopped before.
+    async def first(self) -> Any:
+        """Dispatch the request and wait for its first output (one output of SGLang, or for a
+        batch without streaming the list of all); None when it was stopped before.
 
         Raises EndedByEngine when `fail` came first, and what SGLang raises (ValueError for a
         request that it refuses).
@@ -79,7 +84,7 @@ class Generation:
         if self.failed and not self.stopped:
             raise EndedByEngine("the worker is shutting its engine down")
 
-    async def rest(self) -> AsyncIterator[dict[str, Any]]:
+    async def rest(self) -> AsyncIterator[Any]:
         """All further outputs. After `stop` or `fail` it runs on until SGLang has let go."""
         async for output in self._stream:
             yield output

@@ -16,8 +16,9 @@ from sglang_worker.requests.limits import EngineLimits
 from sglang_worker.requests.mapping import GenerateCall, map_request
 from sglang_worker.requests.multimodal import has_media
 from sglang_worker.requests.openai_chat import ChatChunkWriter, Render, preprocess
-from sglang_worker.workers.admission import Admission, Ticket
+from sglang_worker.workers.admission import Admission
 from sglang_worker.workers.failures import EXPECTED
+from sglang_worker.workers.in_flight import GenerationsInFlight
 from sglang_worker.workers.media_stage import (
     ClientGone,
     MediaStage,
@@ -25,12 +26,11 @@ from sglang_worker.workers.media_stage import (
     failure_of,
 )
 from sglang_worker.workers.probes import IsProbe
-from sglang_worker.workers.service import RequestsInFlight
 
 logger = logging.getLogger(__name__)
 
 
-class GenerateHandler(RequestsInFlight):
+class GenerateHandler(GenerationsInFlight):
     """Serves one endpoint. ``generate`` is what the runtime calls for every request."""
 
     def __init__(
@@ -49,6 +49,7 @@ class GenerateHandler(RequestsInFlight):
     ) -> None:
         """``render``: chat requests arrive as the client wrote them and are answered as text;
         ``media`` gets the content of what requests contain besides text."""
+        super().__init__()
         self._manager = tokenizer_manager
         self._limits = limits
         self._admission = admission
@@ -59,9 +60,6 @@ class GenerateHandler(RequestsInFlight):
         self._answer_probe = answer_probe
         self._render = render
         self._media = media
-        self._live: set[Generation] = set()
-        # asyncio keeps only weak references to tasks.
-        self._releases: set[asyncio.Task[None]] = set()
 
     async def generate(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
         probe = self._is_probe(request)
@@ -150,42 +148,12 @@ class GenerateHandler(RequestsInFlight):
             fields = {**fields, "external_trace_header": context.trace_headers()}
         return fields
 
-    def _leave(self, generation: Generation | None, ticket: Ticket) -> None:
-        """Release the ticket once SGLang holds nothing of the request any more."""
-        if generation is None or generation.ended:
-            if generation is not None:
-                self._live.discard(generation)
-            ticket.release()
-            return
-        # The generator may be closing (GeneratorExit), so the wait cannot happen inside it.
-        task = asyncio.get_running_loop().create_task(self._release_later(generation, ticket))
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
-
-    async def _release_later(self, generation: Generation, ticket: Ticket) -> None:
-        try:
-            generation.stop()
-            await generation.let_go()
-        finally:
-            self._live.discard(generation)
-            ticket.release()
-
-    # --- ending everything -----------------------------------------------------------------------
-
-    @property
-    def live_generations(self) -> int:
-        return len(self._live)
-
     def fail_all(self) -> None:
-        """End every request with the error on which the frontend continues elsewhere."""
-        for generation in tuple(self._live):
-            generation.fail()
+        super().fail_all()
         if self._media is not None:
             self._media.fail_all()
 
     def fail_all_without_engine(self) -> None:
-        """As `fail_all` after a process of the engine died."""
-        for generation in tuple(self._live):
-            generation.fail_without_engine()
+        super().fail_all_without_engine()
         if self._media is not None:
             self._media.fail_all()
