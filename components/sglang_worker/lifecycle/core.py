@@ -145,6 +145,8 @@ class LifecycleCore:
 
     async def bounded(self, attempt: asyncio.Future[Written]) -> Written:
         done, _ = await asyncio.wait({attempt}, timeout=self.settings.discovery_timeout_s)
+        # Before the caller's answer: what discovery confirmed is part of what people are shown.
+        self.publisher.publish(self.status())
         return attempt.result() if done else Written.FAILED
 
     # --- the gate ---------------------------------------------------------------------------------

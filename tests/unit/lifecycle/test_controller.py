@@ -125,6 +125,17 @@ async def test_resume_opens_admission_before_it_registers() -> None:
     assert answer.body == {"worker_id": "1234", "state": "serving", "reason": None}
 
 
+async def test_what_discovery_confirmed_is_shown_before_resume_answers() -> None:
+    world = await drained_world()
+    world.discovery.hold = asyncio.Event()
+    resume = asyncio.ensure_future(world.controller.resume())
+    await world.until(lambda: world.discovery.calls[-1] == "register")
+    shown_before = len(world.publisher.shown)
+    world.discovery.hold.set()
+    await resume
+    assert world.publisher.shown[shown_before:] == ["serving"], "nothing was pushed after it"
+
+
 async def test_drained_is_no_longer_shown_when_the_gate_opens() -> None:
     world = await drained_world()
     world.publisher.hold = asyncio.Event()
