@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -10,8 +9,7 @@ from collections.abc import Sequence
 from sglang_worker.boot.ending import ENDING
 from sglang_worker.engine import signals
 from sglang_worker.errors import ConfigError, ExitCode, WorkerError
-
-logger = logging.getLogger(__name__)
+from sglang_worker.observability.logs import setup as logs
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,9 +40,7 @@ def _run(argv: Sequence[str]) -> int:
     # Late imports: most mistakes end in `configure`, which loads neither SGLang nor the runtime.
     from sglang_worker.boot.startup import boot
 
-    logging.basicConfig(
-        level=logging.INFO, format="[%(asctime)s] %(message)s", datefmt="%Y-%m-%d %H:%M:%S"
-    )
+    logs.configure(os.environ)
     started = boot(argv, os.environ)
     try:
         from sglang_worker.boot.serving import Serving

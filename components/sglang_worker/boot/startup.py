@@ -8,6 +8,7 @@ engine loads.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -20,6 +21,7 @@ from sglang_worker.config.parse import parse_system, parse_worker_config
 from sglang_worker.config.quiet import held_logs
 from sglang_worker.config.worker_config import SystemSettings, WorkerConfig
 from sglang_worker.engine.owned import OwnedEngine
+from sglang_worker.observability.logs import setup as logs
 from sglang_worker.redaction import hide_in_logs, secret_values
 from sglang_worker.runners.later import RunnerWatch
 from sglang_worker.runners.report import RunnerReport
@@ -88,5 +90,7 @@ def start(config: WorkerConfig, listener: SystemListener | None) -> Started:
     for notice in config.notices:
         logger.warning("%s", notice)
     hide_in_logs(secret_values(config.engine.explicit))
+    environment.export(logs.for_engine(os.environ, config.engine.explicit.get("log_level")))
     started = engines.start(config)
+    logs.settle()
     return Started(config, started.engine, started.runners, listener)

@@ -16,6 +16,7 @@ import sys
 
 import msgspec
 
+from sglang_worker.observability.logs import setup as logs
 from sglang_worker.system.access import TokenFile
 from sglang_worker.system.frontdoor import FrontDoor
 from sglang_worker.system.http import HttpLimits, HttpServer
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> int:
     for ignored in IGNORED_BY_CHILD:
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED_BY_CHILD)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.configure(os.environ)
     _raise_file_limit()
     asyncio.run(_serve_and_leave(settings))
     return 0
