@@ -12,6 +12,7 @@ import msgspec
 from sglang_worker.config import worker_types
 from sglang_worker.config.endpoint import default_endpoint, parse_endpoint, worker_namespace
 from sglang_worker.config.environment import RUNTIME_DEADLINE
+from sglang_worker.config.log_rules import log_notices
 from sglang_worker.config.payload import parse_payload
 from sglang_worker.config.rules import Given, split_endpoint_types
 from sglang_worker.config.strict_parser import one_line
@@ -173,6 +174,7 @@ def _notices(given: Given, environ: Mapping[str, str]) -> list[str]:
         notices.append("--disaggregation-mode encode implies --enable-multimodal")
     if own["system_port"] < 0 and own["engine_routes"]:
         notices.append("engine routes have no effect without DYN_SYSTEM_PORT")
+    notices += log_notices(given.sglang.explicit)
     if given.dynamo["custom_jinja_template"] and "chat" not in split_endpoint_types(
         given.dynamo["endpoint_types"]
     ):

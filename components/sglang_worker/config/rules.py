@@ -15,6 +15,7 @@ import msgspec
 from sglang_worker.config import worker_types
 from sglang_worker.config.dynamo_flags import DynamoValues
 from sglang_worker.config.flags import BY_DEST
+from sglang_worker.config.log_rules import check_tracing
 from sglang_worker.config.model_path import check_paths
 from sglang_worker.config.own_flags import OwnValues
 from sglang_worker.config.refused import check_refused_dests
@@ -199,6 +200,10 @@ def _kv_events(given: Given) -> None:
         settings.check_ports(found, int(explicit.get("dp_size") or 1))
 
 
+def _tracing(given: Given) -> None:
+    check_tracing(given.sglang.explicit)
+
+
 def _refused_in_files(given: Given) -> None:
     check_refused_dests(given.sglang.explicit)
 
@@ -226,6 +231,7 @@ LATE: tuple[Rule, ...] = (
     _remote_prefill_tokens,
     _gateways,
     _kv_events,
+    _tracing,
     _paths,
 )
 

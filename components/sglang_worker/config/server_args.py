@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sglang_worker.config import platform, sglang_flags
+from sglang_worker.config.log_rules import log_defaults
 from sglang_worker.config.model_rules import check_models
 from sglang_worker.config.sglang_flags import MODE_FLAG
 from sglang_worker.config.strict_parser import one_line
@@ -76,6 +77,7 @@ def overrides(config: WorkerConfig, defaults: Mapping[str, Any]) -> dict[str, An
     wanted = {dest: value for dest, value in defaults.items() if dest not in explicit}
     # Values that the worker's own flags imply (is_embedding, encoder_only, enable_multimodal).
     wanted.update(explicit)
+    wanted.update(log_defaults(explicit))
     wanted["served_model_name"] = config.model.served_model_names[0]
     # Dynamo's chunks are disjoint; SGLang's default repeats all earlier tokens.
     wanted["incremental_streaming_output"] = True

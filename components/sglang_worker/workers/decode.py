@@ -20,6 +20,7 @@ from sglang_worker.workers.media_stage import MediaStage
 from sglang_worker.workers.multimodal_media import stage_of
 from sglang_worker.workers.probes import probe_test
 from sglang_worker.workers.registration import ModelCard, build_card
+from sglang_worker.workers.request_headers import wants_headers
 from sglang_worker.workers.service import Route, WorkerService
 from sglang_worker.workers.warm_up import generation_rounds
 
@@ -62,7 +63,7 @@ def token_worker(context: WorkerContext, variant: Variant = PLAIN) -> WorkerServ
         context.admission,
         probe_test(key),
         loras=loras.names,
-        traces=bool(engine.server_args.enable_trace),
+        traces=wants_headers(engine.server_args),
         answer_probe=context.probe_may_use_engine,
         render=chat_renderer(manager.tokenizer) if config.model.use_sglang_tokenizer else None,
         media=variant.media(context),

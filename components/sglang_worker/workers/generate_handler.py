@@ -26,6 +26,7 @@ from sglang_worker.workers.media_stage import (
     failure_of,
 )
 from sglang_worker.workers.probes import IsProbe
+from sglang_worker.workers.request_headers import carried_headers
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class GenerateHandler(GenerationsInFlight):
         if media is not None:
             fields = {**fields, **media.fields}
         if self._traces:
-            fields = {**fields, "external_trace_header": context.trace_headers()}
+            fields = {**fields, "external_trace_header": carried_headers(context)}
         return fields
 
     def fail_all(self) -> None:
