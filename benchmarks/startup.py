@@ -1,0 +1,174 @@
+"""How long a start takes, and how long the first client then waits: ours beside upstream's worker.
+
+    python -m benchmarks.startup [--repeats 5] [--out NAME] [--only ours] -- [worker flags]
+
+Per repeat and worker one fresh process on the demo model, both kinds in turn, behind one frontend:
+
+- imports: ``python -c "import …"`` of everything that the worker loads before its engine starts;
+- registered: from the process's start until the frontend lists the model;
+- first answer: from that moment until the first chat answer (8 tokens) is complete;
+- later answers: the median of five more, the same size.
+
+Writes benchmarks/results/startup.json and startup.md. Other models and flags, for example on a
+GPU: ``--model DIR`` and flags after ``--``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.drain_proof.fleet import upstream_kind
+from tests.support.checkpoints import checkpoint
+from tests.support.stack import NOT_UP_YET, Frontend, Stack, Worker
+from tests.support.wait import wait_until
+
+RESULTS = Path(__file__).parent / "results"
+MODEL = "demo"
+TOKENS = 8
+LATER = 5
+POLL_S = 0.01
+
+
+class Kind(msgspec.Struct, frozen=True):
+    name: str
+    imports: str
+    environ: Mapping[str, str] = {}
+
+
+class Start(msgspec.Struct, frozen=True):
+    kind: str
+    imports_s: float
+    registered_s: float
+    first_answer_s: float
+    later_answer_s: float
+
+
+def kinds() -> tuple[Kind, Kind]:
+    upstream = upstream_kind(checkpoint("gdn"))
+    return (
+        Kind("ours", "import sglang_worker.boot.serving, sglang_worker.engine.launch, sglang"),
+        Kind("upstream", "import dynamo.sglang.main, sglang", dict(upstream.environ)),
+    )
+
+
+def imports_s(kind: Kind, environ: Mapping[str, str]) -> float:
+    began_s = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-c", kind.imports],
+        env={**environ, **kind.environ},
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    return time.monotonic() - began_s
+
+
+def answer_s(frontend: Frontend, number: int) -> float:
+    began_s = time.monotonic()
+    reply = frontend.client.chat(
+        MODEL, f"[{number}] Hello.", max_tokens=TOKENS, temperature=0, ignore_eos=True
+    )
+    if reply.status != 200:
+        raise RuntimeError(f"the answer is {reply.status}: {reply.text}")
+    return time.monotonic() - began_s
+
+
+def measure(kind: Kind, model: Path, flags: Sequence[str], deadline_s: float) -> Start:
+    with Stack() as stack:
+        loaded_s = imports_s(kind, stack.environ())
+        frontend = stack.start_frontend()
+        began_s = time.monotonic()
+        worker = stack.start_worker(
+            "--model-path",
+            str(model),
+            "--served-model-name",
+            MODEL,
+            *flags,
+            environ=kind.environ,
+            with_system_port=False,
+        )
+        wait_listed(frontend, worker, deadline_s)
+        registered_s = time.monotonic() - began_s
+        first_s = answer_s(frontend, 0)
+        later_s = statistics.median(answer_s(frontend, number) for number in range(1, 1 + LATER))
+        return Start(kind.name, loaded_s, registered_s, first_s, later_s)
+
+
+def wait_listed(frontend: Frontend, worker: Worker, deadline_s: float) -> None:
+    def listed() -> bool:
+        worker.require_running()
+        return MODEL in frontend.client.models()
+
+    wait_until(
+        listed, "the model is listed", deadline_s=deadline_s, interval_s=POLL_S, ignore=NOT_UP_YET
+    )
+
+
+def table(starts: Sequence[Start], repeats: int, command: str, flags: Sequence[str]) -> str:
+    lines = [
+        "# Start and first request",
+        "",
+        f"`{command}`",
+        f"on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
+        f"ai-dynamo {version('ai-dynamo')}, sglang {version('sglang')}, "
+        f"{datetime.now(timezone.utc):%Y-%m-%d}; {repeats} starts of each, in turn; "
+        "median (lowest to highest), seconds. Worker flags: "
+        f"{' '.join(flags) or 'none'}.",
+        "",
+        "| worker | imports | registered | first answer after that | later answers |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    fields = ("imports_s", "registered_s", "first_answer_s", "later_answer_s")
+    for name in dict.fromkeys(start.kind for start in starts):
+        mine = [start for start in starts if start.kind == name]
+        cells = [spread([getattr(start, field) for start in mine]) for field in fields]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", choices=("ours", "upstream"))
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--out", default="startup")
+    parser.add_argument("--deadline-s", type=float, default=300.0)
+    given, flags = parser.parse_known_args(argv)
+    flags = [flag for flag in flags if flag != "--"]
+    model = given.model or checkpoint("gdn")
+    chosen = [kind for kind in kinds() if given.only in (None, kind.name)]
+    starts = []
+    for number in range(given.repeats):
+        # The one that goes second finds warmer file caches: take turns.
+        for kind in chosen if number % 2 == 0 else reversed(chosen):
+            starts.append(measure(kind, model, flags, given.deadline_s))
+            print(msgspec.json.encode(starts[-1]).decode(), flush=True)
+    command = f"python -m benchmarks.startup --repeats {given.repeats}"
+    text = table(starts, given.repeats, command, flags)
+    (RESULTS / f"{given.out}.md").write_text(text)
+    (RESULTS / f"{given.out}.json").write_text(
+        json.dumps(msgspec.to_builtins(starts), indent=1) + "\n"
+    )
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
