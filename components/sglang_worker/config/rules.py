@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from sglang_worker.config import worker_types
+from sglang_worker.config import type_rules, worker_types
 from sglang_worker.config.dynamo_flags import DynamoValues
 from sglang_worker.config.flags import BY_DEST
 from sglang_worker.config.log_rules import check_tracing
@@ -200,6 +200,14 @@ def _kv_events(given: Given) -> None:
         settings.check_ports(found, int(explicit.get("dp_size") or 1))
 
 
+def _type_flags(given: Given) -> None:
+    type_rules.check_type(
+        worker_types.decide(given.selection, given.own.sources),
+        given.sglang.explicit,
+        given.own.sources,
+    )
+
+
 def _tracing(given: Given) -> None:
     check_tracing(given.sglang.explicit)
 
@@ -227,6 +235,7 @@ EARLY: tuple[Rule, ...] = (
 LATE: tuple[Rule, ...] = (
     _refused_in_files,
     _worker_type,
+    _type_flags,
     _parser_conflicts,
     _remote_prefill_tokens,
     _gateways,

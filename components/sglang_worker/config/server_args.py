@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import socket
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from sglang_worker.config.model_rules import check_models
 from sglang_worker.config.sglang_flags import MODE_FLAG
 from sglang_worker.config.strict_parser import one_line
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
+from sglang_worker.engine import compat
 from sglang_worker.errors import ConfigError
 from sglang_worker.observability.kv_events.settings import with_router_format
 from sglang_worker.redaction import redact_command
@@ -28,21 +30,52 @@ DLLM_MAX_RUNNING_REQUESTS = 8
 def build_server_args(config: WorkerConfig) -> ServerArgs:
     """Raises ConfigError when the model, SGLang or the CPU platform refuses the flags."""
     check_models(config)
-    from sglang.srt.server_args import ServerArgs
-
     namespace = sglang_flags.parse_namespace(sglang_flags.build_parser(), config.engine.argv)
     defaults = {**disaggregation_defaults(config), **platform_defaults(config)}
     for dest, value in overrides(config, defaults).items():
         setattr(namespace, dest, value)
     _keep_bookkeeping(namespace, config)
+    server_args = _resolve(namespace)
+    if config.worker_type is WorkerType.EMBEDDING:
+        whole = whole_prompts(config, server_args)
+        if whole:
+            vars(namespace).update(whole)
+            server_args = _resolve(namespace)
+    elif compat.resolved(server_args).is_embedding:
+        raise ConfigError(
+            f"--model-path {config.engine.explicit['model_path']} makes embeddings only; "
+            "add --embedding-worker"
+        )
+    server_args._launch_command = redact_command(["sglang-worker", *config.engine.argv])
+    return server_args
+
+
+def _resolve(namespace: argparse.Namespace) -> ServerArgs:
+    from sglang.srt.server_args import ServerArgs
+
     try:
-        server_args = ServerArgs.from_cli_args(namespace)
+        return ServerArgs.from_cli_args(copy.copy(namespace))
     except (ValueError, TypeError, AssertionError, OSError) as failure:
         raise ConfigError(
             one_line(f"SGLang refused the configuration: {failure or type(failure).__name__}")
         ) from failure
-    server_args._launch_command = redact_command(["sglang-worker", *config.engine.argv])
-    return server_args
+
+
+def whole_prompts(config: WorkerConfig, server_args: ServerArgs) -> Mapping[str, Any]:
+    """What must be set so that SGLang computes each prompt in one piece, for models whose
+    attention looks both ways: there a cached beginning or a chunk has seen too little, and SGLang
+    would answer with vectors that are plainly wrong. Empty for others."""
+    from sglang_worker.engine import compat_embedding
+
+    model = compat_embedding.model_of(compat_embedding.model_config(server_args))
+    missing = compat_embedding.split_prompts(server_args) if model.bidirectional else {}
+    chunk = config.engine.explicit.get("chunked_prefill_size")
+    if chunk is not None and "chunked_prefill_size" in missing:
+        raise ConfigError(
+            f"--chunked-prefill-size {chunk} is refused for {model.architecture}: its attention "
+            "looks both ways, so a prompt cannot be computed in chunks; accepted: -1"
+        )
+    return missing
 
 
 def platform_defaults(config: WorkerConfig) -> Mapping[str, Any]:

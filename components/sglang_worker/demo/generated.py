@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from sglang_worker.demo import configs
+from sglang_worker.demo.vocabulary import VOCABULARY_SIZE
 
 Shape = tuple[int, ...]
 SEED: Final = 7
@@ -18,8 +19,13 @@ _SCALE: Final = 0.1
 
 
 def dllm_tensors() -> dict[str, np.ndarray]:
-    """Return float32 weights of the SDAR model (a Qwen3 decoder with a large vocabulary)."""
-    return _draw(dict(_decoder_shapes("model", configs.DLLM, biased=False)))
+    """Return float32 weights of the SDAR model (a Qwen3 decoder with a large vocabulary).
+
+    Tokens that the tokenizer does not have get no weight in the head, so that answers are text.
+    """
+    drawn = _draw(dict(_decoder_shapes("model", configs.DLLM, biased=False)))
+    drawn["lm_head.weight"][VOCABULARY_SIZE:] = 0.0
+    return drawn
 
 
 def vlm_tensors() -> dict[str, np.ndarray]:

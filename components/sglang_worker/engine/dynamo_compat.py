@@ -26,6 +26,12 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Any, Any], AsyncIterator[Any]]
 
 PREFILL_SURFACE = ("prefill",)
+EMBEDDING_SURFACE = ("embedding",)
+# Surfaces of Dynamo's ModelType that no operator chooses: they come with the worker type.
+_OWN_SURFACES: dict[tuple[str, ...], str] = {
+    PREFILL_SURFACE: "Prefill",
+    EMBEDDING_SURFACE: "Embedding",
+}
 REGISTRATION_POLL_S = 0.002
 REGISTRATION_TIMEOUT_S = 30.0
 
@@ -186,7 +192,7 @@ async def publish_card(endpoint: Any, card: Any) -> None:
     needs = [[getattr(llm.WorkerType, peer) for peer in group] for group in card.role.needs]
     await llm.register_model(
         llm.ModelInput.Text if card.text_input else llm.ModelInput.Tokens,
-        model_type(("chat",) if card.text_input else card.endpoint_types),
+        model_type(_surface(card)),
         endpoint,
         card.source,
         card.name,
@@ -199,6 +205,12 @@ async def publish_card(endpoint: Any, card: Any) -> None:
         max_gpu_lora_count=card.max_loras,
         model_aliases=list(card.aliases) or None,
     )
+
+
+def _surface(card: Any) -> tuple[str, ...]:
+    """Text that arrives as the client wrote it is chat, unless the worker type serves another."""
+    types: tuple[str, ...] = card.endpoint_types
+    return ("chat",) if card.text_input and types not in _OWN_SURFACES else types
 
 
 def router_flags(router: Mapping[str, Any]) -> Any:
@@ -215,11 +227,12 @@ def router_flags(router: Mapping[str, Any]) -> Any:
 
 def model_type(endpoint_types: tuple[str, ...]) -> Any:
     """``("chat", "completions")`` -> Dynamo's ModelType flags; ``("none",)`` -> no surface;
-    ``("prefill",)`` -> the mark of prefill workers, by which older frontends know them."""
-    if endpoint_types == PREFILL_SURFACE:
+    ``("prefill",)`` -> the mark of prefill workers, by which older frontends know them;
+    ``("embedding",)`` -> embeddings."""
+    if (own := _OWN_SURFACES.get(endpoint_types)) is not None:
         from dynamo.llm import ModelType
 
-        return ModelType.Prefill
+        return getattr(ModelType, own)
     from dynamo.common.utils.endpoint_types import parse_endpoint_types
 
     return parse_endpoint_types(",".join(endpoint_types))

@@ -39,3 +39,9 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def usable_context(self) -> int:
         return self.context_length - self.reserved_tokens
+
+    @property
+    def longest_prompt(self) -> int:
+        """In tokens. SGLang refuses a prompt that reaches the context's length or its own bound."""
+        bound = self.usable_context - 1
+        return bound if self.max_input_length is None else min(bound, self.max_input_length - 1)

@@ -115,14 +115,10 @@ def _prompt(request: Mapping[str, Any], limits: EngineLimits, *, has_media: bool
     if limits.truncates:
         # SGLang cuts the list it is given in place; the request stays the caller's.
         return list(prompt)
-    bound = limits.usable_context - 1
-    if limits.max_input_length is not None:
-        # The scheduler refuses a prompt that reaches its bound.
-        bound = min(bound, limits.max_input_length - 1)
-    if len(prompt) > bound:
+    if len(prompt) > limits.longest_prompt:
         raise InvalidRequest(
             "prompt",
-            f"has {len(prompt)} tokens, and this worker accepts at most {bound} "
+            f"has {len(prompt)} tokens, and this worker accepts at most {limits.longest_prompt} "
             f"(context of {limits.usable_context} tokens)",
         )
     return prompt

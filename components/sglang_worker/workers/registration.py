@@ -28,6 +28,8 @@ ROLES: Mapping[WorkerType, Role] = {
     WorkerType.AGGREGATED: Role("Aggregated"),
     WorkerType.DECODE: Role("Decode", (("Prefill",),)),
     WorkerType.PREFILL: Role("Prefill", (("Decode",),)),
+    WorkerType.EMBEDDING: Role("Aggregated"),
+    WorkerType.LLM_DIFFUSION: Role("Aggregated"),
     WorkerType.NATIVE_MULTIMODAL: Role("Aggregated"),
     WorkerType.NATIVE_MULTIMODAL_DECODE: Role("Decode", (("Prefill",),)),
     WorkerType.NATIVE_MULTIMODAL_PREFILL: Role("Prefill", (("Decode",),)),
@@ -127,6 +129,5 @@ def runtime_data(
         data["linear_attn_runners"] = runners
     group = compat_ranks.group_address(engine.engine.server_args)
     if group is not None:
-        # By this the other nodes of the engine find the instance that serves for them.
-        data[GROUP_KEY] = group
+        data[GROUP_KEY] = f"dist_init:tcp://{group}"
     return {key: json.dumps(value) for key, value in data.items()}

@@ -35,6 +35,8 @@ ROWS: Mapping[WorkerType, WorkerRow] = {
     WorkerType.AGGREGATED: WorkerRow("sglang_worker.workers.decode", drainable=True),
     WorkerType.PREFILL: WorkerRow("sglang_worker.workers.prefill"),
     WorkerType.DECODE: WorkerRow("sglang_worker.workers.disaggregated_decode"),
+    WorkerType.EMBEDDING: WorkerRow("sglang_worker.workers.embedding"),
+    WorkerType.LLM_DIFFUSION: WorkerRow("sglang_worker.workers.llm_diffusion"),
     WorkerType.NATIVE_MULTIMODAL: WorkerRow(
         "sglang_worker.workers.multimodal_native", drainable=True
     ),
