@@ -103,12 +103,12 @@ class HealthState:
 
 def monitor(started: Started, service: WorkerService, may_ask: Callable[[], bool]) -> HealthMonitor:
     """The monitor of whatever engine was started, with the operator's bounds."""
-    settings = started.config.health
+    settings, rules = started.config.health, service.health_rules
     return HealthMonitor(
         Watched(asked=service.probe(), activity=activity_of(started), may_ask=may_ask),
         Bounds(
-            interval_s=settings.canary_wait_s,
-            answer_s=settings.answer_timeout_s,
+            interval_s=max(settings.canary_wait_s, rules.least_interval_s),
+            answer_s=max(settings.answer_timeout_s, rules.least_answer_s),
             stall_s=settings.stall_timeout_s,
         ),
         cold=service.cold,

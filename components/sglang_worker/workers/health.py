@@ -67,10 +67,16 @@ def for_rank(payload: Mapping[str, Any], rank: int) -> Mapping[str, Any]:
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs between worker types besides the payload."""
+    """What differs between worker types besides the payload.
+
+    ``least_answer_s``, ``least_interval_s``: for probes that cost more than a token, such as an
+    image; the operator's bounds apply where they are longer.
+    """
 
     normal_end: NormalEnd = normal_end
     for_rank: ForRank = for_rank
+    least_answer_s: float = 0.0
+    least_interval_s: float = 0.0
 
 
 def marked(payload: Mapping[str, Any], key: str) -> dict[str, Any]:

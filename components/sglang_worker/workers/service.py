@@ -88,7 +88,7 @@ class WorkerService:
         self._handler = handler
         self._card = card
         self._health_payload = health_payload
-        self._health_rules = health_rules
+        self.health_rules = health_rules
         self._canary_answer: Handler | None = None
         self._others = others
         self._warm_up = warm_up
@@ -112,8 +112,8 @@ class WorkerService:
         return Asked(
             handler=self._handler,
             payload=self._health_payload if payload is None else payload,
-            normal_end=self._health_rules.normal_end,
-            for_rank=self._health_rules.for_rank,
+            normal_end=self.health_rules.normal_end,
+            for_rank=self.health_rules.for_rank,
             new_context=dynamo_compat.new_context,
             ranks=self._ranks,
         )

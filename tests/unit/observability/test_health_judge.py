@@ -249,3 +249,11 @@ def test_answers_that_lay_unread_while_our_own_loop_was_blocked_are_no_fault() -
     assert bench.fault is None
     bench.spend(2)
     assert bench.fault is not None
+
+
+def test_an_engine_whose_progress_cannot_be_seen_is_asked_only_when_idle() -> None:
+    judge = Judge(BOUNDS, 1, 0.0, cold=False)
+    judge.observe(Reading(turns=(None,), others=True), 1.0)
+    assert judge.wish(0, 1.0) is Wish.NOTHING
+    judge.observe(Reading(turns=(None,)), 2.0)
+    assert judge.wish(0, 2.0) is Wish.SEND

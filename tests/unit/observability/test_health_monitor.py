@@ -54,7 +54,7 @@ class Engine:
             self.running -= 1
 
     def read(self) -> Reading:
-        return Reading(turns=(None,) * self.ranks, others=self.others)
+        return Reading(turns=(None,) * self.ranks, outputs=1.0, others=self.others)
 
     def held_probes(self) -> int:
         return self.running + self.leftovers

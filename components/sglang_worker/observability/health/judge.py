@@ -153,7 +153,7 @@ class Judge:
         if state.sent_s is not None:
             over = self._last.held or state.failure is not None
             return Wish.ABORT if over and not state.aborting else Wish.NOTHING
-        if self.held:
+        if self.held or (self._last.others and not self._shows_progress(state)):
             return Wish.NOTHING
         if state.failure is not None:
             return Wish.SEND if now_s - state.tried_s >= self._bounds.retry_s else Wish.NOTHING
@@ -162,6 +162,10 @@ class Judge:
             # Clients' requests prove more than a probe would.
             last_s = max(last_s, self._output_s)
         return Wish.SEND if now_s - last_s >= self._bounds.interval_s else Wish.NOTHING
+
+    def _shows_progress(self, state: _Rank) -> bool:
+        """Else a probe that waits behind requests could not be judged."""
+        return state.turns is not None or self._last.outputs is not None
 
     def _stall(self, state: _Rank, now_s: float) -> str | None:
         bounds, seen = self._bounds, self._last
@@ -188,9 +192,8 @@ class Judge:
         return None
 
     def _busy_stall(self, state: _Rank, asked_s: float, now_s: float) -> str | None:
-        """Nothing can be said of an engine that shows no progress of any kind."""
         seen, bounds = self._last, self._bounds
-        if state.turns is None and seen.outputs is None:
+        if not self._shows_progress(state):
             return None
         since_s = max(asked_s, state.turned_s)
         if state.turns is None or len(self._ranks) == 1:
