@@ -80,10 +80,23 @@ POD_MONITOR = closed(
     podMetricsEndpoints=listed(closed(("port",), port=TEXT, path=TEXT, interval=TEXT)),
 )
 
+ALERT = closed(
+    ("alert", "expr", "labels", "annotations"),
+    alert={"type": "string", "pattern": "^[A-Z][A-Za-z0-9]*$"},
+    expr=TEXT,
+    labels=closed(("severity",), severity=chosen("warning", "critical")),
+    annotations=closed(("summary", "description"), summary=TEXT, description=TEXT),
+    **{"for": {"type": "string", "pattern": "^[0-9]+[smh]$"}},
+)
+PROMETHEUS_RULE = closed(
+    ("groups",), groups=listed(closed(("name", "rules"), name=TEXT, rules=listed(ALERT)))
+)
+
 _SCHEMAS: dict[tuple[str, str], tuple[Schema, Schema]] = {
     ("nvidia.com/v1beta1", "DynamoGraphDeployment"): (METADATA, V1BETA1),
     ("nvidia.com/v1alpha1", "DynamoGraphDeployment"): (METADATA, V1ALPHA1),
     ("monitoring.coreos.com/v1", "PodMonitor"): (PLAIN_METADATA, POD_MONITOR),
+    ("monitoring.coreos.com/v1", "PrometheusRule"): (PLAIN_METADATA, PROMETHEUS_RULE),
 }
 
 

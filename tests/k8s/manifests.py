@@ -103,7 +103,7 @@ def dashboard_metrics(prefix: str) -> set[str]:
     queries = [
         re.sub(r"\{[^}]*\}", "", target["expr"])
         for panel in dashboard["panels"]
-        for target in panel["targets"]
+        for target in panel.get("targets", ())
     ]
     return {name for query in queries for name in re.findall(rf"{prefix}\w+", query)}
 

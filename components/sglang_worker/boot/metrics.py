@@ -14,6 +14,7 @@ from sglang_worker.observability.kv_events.counters import COUNTERS
 from sglang_worker.observability.load.blocks import blocks_of
 from sglang_worker.observability.load.publisher import LoadPublisher
 from sglang_worker.observability.metrics.exposition import Exposition
+from sglang_worker.observability.metrics.gc_pauses import GC_PAUSES
 from sglang_worker.observability.metrics.kv_events import KvEventSource
 from sglang_worker.observability.metrics.sources import (
     CacheLoad,
@@ -53,6 +54,7 @@ def expose_worker(
 def expose_follower(started: Started, endpoint: Any) -> Exposition:
     """For a node that serves nothing: ``endpoint`` is the leader's, of this process's runtime,
     not served here. Its schedulers' series, its runners and its KV event counters are shown."""
+    GC_PAUSES.install()
     worker_id = int(endpoint.connection_id())
     return attach(endpoint, common_sources(started), _sglang(started, worker_id=worker_id))
 

@@ -22,10 +22,7 @@ def attach(
 ) -> Exposition:
     """``endpoint`` is Dynamo's, served or not. Call it once per process: everything that is
     attached is served once more by each further call.
-
-    The garbage collector is watched from now on.
     """
-    GC_PAUSES.install()
     exposition = Exposition({**sources, "gc": GC_PAUSES}, sglang)
     # Two surfaces: /metrics, and the runtime's OTLP export where that is switched on.
     endpoint.metrics.register_prometheus_expfmt_callback(exposition.text)

@@ -142,8 +142,9 @@ class Endpoint:
     register_prometheus_typed_callback = register_prometheus_expfmt_callback
 
 
-def test_attached_metrics_answer_from_another_thread_and_watch_the_collector() -> None:
+def test_attached_metrics_answer_from_another_thread_with_the_collectors_pauses() -> None:
     endpoint = Endpoint()
+    GC_PAUSES.install()
     try:
         attach(endpoint, {"one": Fixed((d.ADMITTED, {(): 1}))})
         gc.collect()
@@ -156,6 +157,7 @@ def test_attached_metrics_answer_from_another_thread_and_watch_the_collector() -
     text, structures = found
     seen = Scrape(text)
     assert seen.value("dynamo_sglang_gc_pause_seconds_count", generation="2") >= 1
+    assert seen.value("dynamo_sglang_gc_longest_pause_seconds") > 0
     assert {one[0] for one in structures} >= {"dynamo_sglang_requests_admitted"}
 
 

@@ -154,9 +154,10 @@ HIT_RATIO = _gauge(
 GC_PAUSE = Definition(
     f"{PREFIX}gc_pause_seconds",
     Kind.HISTOGRAM,
-    "How long Python's garbage collector stopped this process, by generation.",
+    "How long Python's garbage collector stopped this process since it serves, by generation.",
     ("generation",),
 )
+GC_LONGEST = _gauge("gc_longest_pause_seconds", "The longest of them.")
 FILES = _gauge("multiprocess_files", "Files through which SGLang's processes hand over metrics.")
 FILES_BYTES = _gauge("multiprocess_bytes", "Size of those files.")
 SCRAPE_ERRORS = _counter("scrape_errors", "Parts that could not be read at a scrape.", "part")
