@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from sglang_worker.config.worker_config import EndpointAddress, RuntimeSettings
+from sglang_worker.engine.dynamo_compat_media import frontend_decoding_options
 from sglang_worker.engine.egress import Egress, Sink
 
 logger = logging.getLogger(__name__)
@@ -204,6 +206,7 @@ async def publish_card(endpoint: Any, card: Any) -> None:
         router_config=build_router_config(router_flags(card.router)),
         max_gpu_lora_count=card.max_loras,
         model_aliases=list(card.aliases) or None,
+        **(frontend_decoding_options(os.environ) if card.frontend_decoding else {}),
     )
 
 

@@ -64,6 +64,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     router: Mapping[str, Any]
     # Where decode workers reach a prefill worker; None for every other type.
     bootstrap: BootstrapAddress | None = None
+    # The frontend fetches and decodes images and hands over pixels.
+    frontend_decoding: bool = False
 
 
 def build_card(
@@ -95,6 +97,7 @@ def build_card(
         runtime_data=runtime_data(config, engine, capacity, runners),
         attributes={"kv_state_endpoint": config.dynamo.get("kv_state_endpoint")},
         router=config.router,
+        frontend_decoding=config.model.frontend_decoding,
     )
 
 
