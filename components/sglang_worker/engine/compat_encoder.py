@@ -18,6 +18,7 @@ from sglang_worker.requests.errors import InvalidRequest
 
 # Any free port: the process group has one member.
 _GROUP = "tcp://127.0.0.1:0"
+_PREPROCESSING = "Failed to process mm items: "
 _MODALITIES = {"image_url": "IMAGE", "video_url": "VIDEO"}
 _PLACEHOLDERS = {"image_url": "image_token_id", "video_url": "video_token_id"}
 
@@ -105,9 +106,12 @@ def _result(data: Any) -> EncodedMedium:
 
 
 def _failure(kind: str, message: str, code: Any) -> Exception:
-    if code == HTTPStatus.BAD_REQUEST:
-        return InvalidRequest(kind, f"cannot be encoded as {kind.split('_')[0]}")
-    return EncodeFailed(message)
+    if code != HTTPStatus.BAD_REQUEST:
+        return EncodeFailed(message)
+    # SGLang's text may hold the content itself when it could not be opened.
+    _, found, reason = message.partition(_PREPROCESSING)
+    named = kind.split("_")[0]
+    return InvalidRequest(kind, reason if found else f"cannot be decoded as {named}")
 
 
 def _modality(name: str) -> Any:

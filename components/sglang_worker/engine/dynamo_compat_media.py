@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sglang_worker.media.settings import read_settings
+
 FETCH_TIMEOUT_MS = 30_000
 
 
@@ -41,16 +43,18 @@ class FrontendPixels:
         return self._connector
 
 
-def frontend_decoding_options(allow_internal: bool) -> dict[str, Any]:
+def frontend_decoding_options(environ: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of ``register_model`` that make the frontend fetch and decode images.
 
-    Without ``allow_internal`` it refuses URLs with address literals and explicit ports.
+    Unless ``DYN_MM_ALLOW_INTERNAL`` is set it refuses URLs with address literals and explicit
+    ports.
     """
     from dynamo.common.utils.media_decoder import build_frontend_image_decoder_options
     from dynamo.llm import MediaDecoder, MediaFetcher
 
     decoder = MediaDecoder()
     decoder.enable_image(build_frontend_image_decoder_options())
+    allow_internal = read_settings(environ).allow_internal
     fetcher = MediaFetcher()
     fetcher.timeout_ms(FETCH_TIMEOUT_MS)
     fetcher.allow_direct_ip(allow_internal)

@@ -82,7 +82,7 @@ class GenerateHandler(GenerationsInFlight):
                     yield chunk
                 return
             if self._media is not None and has_media(call.fields):
-                media = await self._media.prepare(request, context)
+                media = await self._media.prepare(self._body(request), context)
             request_id = new_probe_id() if probe else new_request_id()
             fields = self._fields(call, context, media)
             generation = Generation(self._manager, fields, request_id)
@@ -127,6 +127,10 @@ class GenerateHandler(GenerationsInFlight):
         return map_request(
             request, self._limits, loras=self._loras(), remote_prefill=self._remote_prefill
         )
+
+    def _body(self, request: Any) -> Any:
+        """The preprocessed request in what the router sent."""
+        return request
 
     def _opening(self, call: GenerateCall, probe: bool) -> dict[str, Any] | None:
         """A chunk that is sent before the engine has answered."""

@@ -141,4 +141,5 @@ def encode_card(config: WorkerConfig, engine: EncoderEngine) -> ModelCard:
         runtime_data=data,
         attributes={},
         router=config.router,
+        frontend_decoding=config.model.frontend_decoding,
     )

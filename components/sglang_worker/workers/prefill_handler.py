@@ -13,7 +13,7 @@ from typing import Any
 from sglang_worker.requests.chunks import ChunkWriter
 from sglang_worker.requests.disaggregation import BootstrapAddress
 from sglang_worker.requests.mapping import GenerateCall
-from sglang_worker.requests.prefill import handover_chunk, map_prefill
+from sglang_worker.requests.prefill import handover_chunk, map_prefill, unwrapped
 from sglang_worker.workers.generate_handler import GenerateHandler
 
 
@@ -42,6 +42,9 @@ class PrefillHandler(GenerateHandler):
 
     def _map(self, request: Any, probe: bool) -> GenerateCall:
         return map_prefill(request, self._limits, self._address, loras=self._loras())
+
+    def _body(self, request: Any) -> Any:
+        return unwrapped(request)
 
     def _opening(self, call: GenerateCall, probe: bool) -> dict[str, Any] | None:
         # A probe that got a chunk before the engine answered would count as passed.
