@@ -117,25 +117,25 @@ def wait_listed(frontend: Frontend, worker: Worker, deadline_s: float) -> None:
     )
 
 
-def table(starts: Sequence[Start], repeats: int, command: str, flags: Sequence[str]) -> str:
+def table(starts: Sequence[Start], command: str, flags: Sequence[str]) -> str:
     lines = [
         "# Start and first request",
         "",
         f"`{command}`",
         f"on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
         f"ai-dynamo {version('ai-dynamo')}, sglang {version('sglang')}, "
-        f"{datetime.now(timezone.utc):%Y-%m-%d}; {repeats} starts of each, in turn; "
-        "median (lowest to highest), seconds. Worker flags: "
+        f"{datetime.now(timezone.utc):%Y-%m-%d}; the kinds in turn, "
+        "median (lowest to highest) in seconds. Worker flags: "
         f"{' '.join(flags) or 'none'}.",
         "",
-        "| worker | imports | registered | first answer after that | later answers |",
-        "| --- | --- | --- | --- | --- |",
+        "| worker | starts | imports | registered | first answer after that | later answers |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     fields = ("imports_s", "registered_s", "first_answer_s", "later_answer_s")
     for name in dict.fromkeys(start.kind for start in starts):
         mine = [start for start in starts if start.kind == name]
         cells = [spread([getattr(start, field) for start in mine]) for field in fields]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {len(mine)} | {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
@@ -160,14 +160,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         for kind in chosen if number % 2 == 0 else reversed(chosen):
             starts.append(measure(kind, model, flags, given.deadline_s))
             print(msgspec.json.encode(starts[-1]).decode(), flush=True)
-    command = f"python -m benchmarks.startup --repeats {given.repeats}"
-    text = table(starts, given.repeats, command, flags)
-    (RESULTS / f"{given.out}.md").write_text(text)
-    (RESULTS / f"{given.out}.json").write_text(
-        json.dumps(msgspec.to_builtins(starts), indent=1) + "\n"
-    )
-    print(text)
+            # Written every time: a run that is cut short leaves what it has seen.
+            write(
+                given.out, starts, f"python -m benchmarks.startup --repeats {given.repeats}", flags
+            )
     return 0
+
+
+def write(name: str, starts: Sequence[Start], command: str, flags: Sequence[str]) -> None:
+    (RESULTS / f"{name}.md").write_text(table(starts, command, flags))
+    (RESULTS / f"{name}.json").write_text(json.dumps(msgspec.to_builtins(starts), indent=1) + "\n")
 
 
 if __name__ == "__main__":

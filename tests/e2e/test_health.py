@@ -73,17 +73,18 @@ def for_long_enough() -> Callable[[], bool]:
     return lambda: time.monotonic() < end
 
 
-@pytest.fixture(scope="module", params=["own judge", "canary, two ranks"])
+# Three engine processes that import SGLang take minutes on two busy cores.
+TWO_RANKS = pytest.param("canary, two ranks", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=["own judge", "canary", TWO_RANKS])
 def deployed(
     request: pytest.FixtureRequest, checkpoint: Callable[[str], Path]
 ) -> Iterator[Deployment]:
-    """The worker's own judge alone, and the runtime's canary asking it about two data-parallel
-    ranks, of which the tests hang the first."""
-    canary, ranks = (
-        ({"DYN_HEALTH_CHECK_ENABLED": "on"}, ("--dp-size", "2"))
-        if "canary" in request.param
-        else ({}, ())
-    )
+    """The worker's own judge alone; the runtime's canary asking it; and that about two
+    data-parallel ranks, of which the tests hang the first."""
+    canary = {"DYN_HEALTH_CHECK_ENABLED": "on"} if "canary" in request.param else {}
+    ranks = ("--dp-size", "2") if "two ranks" in request.param else ()
     with Stack() as stack:
         frontend = stack.start_frontend(migration_limit=0)
         worker = stack.start_worker(
@@ -94,6 +95,7 @@ def deployed(
             *ranks,
             environ={**BOUNDS, **canary},
             ready_path="/ready",
+            ready_deadline_s=300,
         )
         frontend.wait_for_model(MODEL)
         yield Deployment(frontend, worker)

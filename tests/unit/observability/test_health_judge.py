@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from sglang_worker.observability.health.judge import Bounds, Judge, Reading, Wish
 
 BOUNDS = Bounds(interval_s=10, retry_s=1, answer_s=5, stall_s=20, silent_s=100, control_s=200)
