@@ -19,27 +19,17 @@ def parse(text: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address, and every IPv4 address wrapped in it, belongs to the open internet."""
+    """Whether the address, and any IPv4 address wrapped in it, belongs to the open internet."""
     if isinstance(address, ipaddress.IPv6Address):
-        wrapped = _wrapped(address)
-        if wrapped is not None and not is_public(wrapped):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if address in _NAT64:
+            return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        tunnelled = address.sixtofour or (address.teredo and address.teredo[1])
+        if tunnelled and not is_public(tunnelled):
             return False
         if address.is_site_local:
             return False
-        if address.ipv4_mapped is not None:
-            return True
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified
     )
-
-
-def _wrapped(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    if address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    if address.sixtofour is not None:
-        return address.sixtofour
-    if address.teredo is not None:
-        return address.teredo[1]
-    if address in _NAT64 or int(address) >> 32 == 0:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return None

@@ -121,7 +121,9 @@ class Fetcher:
         if not self._settings.allow_internal:
             resolver = PublicResolver(resolver)
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=resolver, force_close=True),
+            connector=aiohttp.TCPConnector(
+                resolver=resolver, use_dns_cache=False, force_close=True
+            ),
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=self._settings.connect_timeout_s
             ),

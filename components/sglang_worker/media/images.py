@@ -17,11 +17,13 @@ def check_header(content: bytes, max_pixels: int) -> None:
     try:
         with Image.open(io.BytesIO(content), formats=_installed()) as image:
             width, height = image.size
+    except Image.DecompressionBombError:
+        raise MediaError(f"has more than the {max_pixels} pixels that are accepted") from None
     except Exception:
         # Pillow's plugins raise whatever their parser stumbled over.
         raise MediaError(f"is not an image of a known format ({', '.join(FORMATS)})") from None
     if width * height > max_pixels:
-        raise MediaError(f"has {width} x {height} pixels, at most {max_pixels} are accepted")
+        raise MediaError(f"has more than the {max_pixels} pixels that are accepted")
 
 
 def check_pixels(content: bytes) -> None:
