@@ -1,0 +1,133 @@
+"""The stage that gets the content of media, steered: hang-ups, the worker's end, budgets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from PIL import Image
+from sglang_worker.media.errors import MediaError
+from sglang_worker.media.load import MediaLoader
+from sglang_worker.media.settings import MediaSettings
+from sglang_worker.requests.errors import EndedByEngine, InvalidRequest
+from sglang_worker.requests.multimodal import MediaSupport
+from sglang_worker.workers.media_stage import ClientGone, PreparedMedia, failure_of
+from sglang_worker.workers.multimodal_media import RawMedia, explain
+
+SETTINGS = MediaSettings()
+
+
+def image_uri(side_pixels: int = 8) -> str:
+    target = io.BytesIO()
+    Image.effect_noise((side_pixels, side_pixels), 90).save(target, "PNG")
+    return "data:image/png;base64," + base64.b64encode(target.getvalue()).decode()
+
+
+class Client:
+    """A context whose client can hang up."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[bool]] = []
+
+    def async_killed_or_stopped(self) -> asyncio.Future[bool]:
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        return self._waiting[-1]
+
+    def hang_up(self) -> None:
+        for one in self._waiting:
+            if not one.done():
+                one.set_result(True)
+
+
+class SlowFetcher:
+    """Downloads that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def fetch(self, url: str) -> bytes:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return b""
+
+
+def stage(settings: MediaSettings = SETTINGS, fetcher: Any = None) -> RawMedia:
+    return RawMedia(MediaLoader(settings, fetcher), MediaSupport())
+
+
+def request(*urls: str) -> dict[str, Any]:
+    return {"multi_modal_data": {"image_url": [{"Url": url} for url in urls]}}
+
+
+async def test_sglang_gets_bytes_in_the_order_of_the_parts() -> None:
+    small, large = image_uri(8), image_uri(64)
+    prepared = await stage().prepare(request(small, large), Client())
+    first, second = prepared.fields["image_data"]
+    assert len(first) < len(second)
+    assert first.startswith(b"\x89PNG")
+
+
+async def test_the_faulty_one_of_several_parts_is_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"image_url\[1\]: is not an image"):
+        await stage().prepare(request(image_uri(), "data:;base64,AAAA"), Client())
+
+
+async def test_all_parts_together_have_a_bound() -> None:
+    uri = image_uri(32)
+    size_bytes = len(base64.b64decode(uri.partition(",")[2]))
+    bounded = stage(replace(SETTINGS, max_bytes=size_bytes))
+    assert len((await bounded.prepare(request(*[uri] * 4), Client())).fields["image_data"]) == 4
+    with pytest.raises(InvalidRequest, match="all media of the request"):
+        await bounded.prepare(request(*[uri] * 5), Client())
+
+
+async def test_a_client_that_hangs_up_ends_its_downloads() -> None:
+    fetcher, client = SlowFetcher(), Client()
+    waiting = asyncio.ensure_future(
+        stage(fetcher=fetcher).prepare(request("http://x.test/a", image_uri()), client)
+    )
+    await fetcher.started.wait()
+    client.hang_up()
+    with pytest.raises(ClientGone):
+        await waiting
+    await fetcher.cancelled.wait()
+
+
+async def test_the_end_of_the_worker_sends_the_request_elsewhere() -> None:
+    fetcher = SlowFetcher()
+    slow = stage(fetcher=fetcher)
+    waiting = asyncio.ensure_future(slow.prepare(request("http://x.test/a"), Client()))
+    await fetcher.started.wait()
+    slow.fail_all()
+    with pytest.raises(EndedByEngine):
+        await waiting
+    await fetcher.cancelled.wait()
+
+
+def test_what_sglang_cannot_decode_is_the_clients_fault_and_named() -> None:
+    text = "An exception occurred while loading IMAGE data at index 2: Error while loading data b''"
+    explained = explain(RuntimeError(text))
+    assert isinstance(explained, InvalidRequest)
+    assert str(explained) == "image_url[2]: cannot be decoded as image"
+    other = RuntimeError("out of memory")
+    assert explain(other) is other
+
+
+def test_a_fault_of_the_worker_stays_one() -> None:
+    fault = RuntimeError("out of memory")
+    assert failure_of(fault, PreparedMedia(fields={}, explain=explain)) is fault
+    assert failure_of(fault, None) is fault
+    assert failure_of(ValueError("prompt too long"), None) is not fault
+
+
+def test_media_errors_are_not_the_workers_errors() -> None:
+    assert not issubclass(MediaError, ValueError)
