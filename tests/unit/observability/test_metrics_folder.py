@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 from sglang_worker.config import environment
-from sglang_worker.config.parse import parse_worker_config
+from sglang_worker.config.worker_config import (
+    EndpointAddress,
+    EngineFlags,
+    WorkerConfig,
+    WorkerType,
+)
 from sglang_worker.errors import ConfigError
 from sglang_worker.observability.metrics.folder import OLD_VARIABLE, VARIABLE, claim
 
@@ -114,24 +119,28 @@ def test_a_folder_that_cannot_be_used_is_refused_by_the_variables_name(tmp_path:
             claim({name: str(file)})
 
 
-def config_of(folder: Path, *flags: str):  # type: ignore[no-untyped-def]
-    return parse_worker_config(["--model-path", str(write_tiny_model(folder)), *flags], {})
+def config_with(**explicit: object) -> WorkerConfig:
+    return WorkerConfig(
+        WorkerType.AGGREGATED,
+        EndpointAddress("dynamo", "backend", "generate"),
+        EngineFlags(explicit=explicit),
+    )
 
 
 def test_the_environment_names_it_only_with_enable_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.delenv(OLD_VARIABLE, raising=False)
-    environment.claim_metrics_folder(config_of(tmp_path / "model"))
+    environment.claim_metrics_folder(config_with())
     assert VARIABLE not in os.environ
-    environment.claim_metrics_folder(config_of(tmp_path / "model", "--enable-metrics"))
+    environment.claim_metrics_folder(config_with(enable_metrics=True))
     assert stat.S_IMODE(os.stat(os.environ[VARIABLE]).st_mode) == 0o700
 
 
-def test_an_empty_variable_counts_as_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    environment.claim_metrics_folder(config_of(tmp_path / "model"))
+    environment.claim_metrics_folder(config_with())
     assert VARIABLE not in os.environ
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sglang_worker.errors import ConfigError
+from sglang_worker.system.app import EngineRequest
 from sglang_worker.system.binding import bind
 from sglang_worker.system.bridge import SyncBridge
 from sglang_worker.system.builtin import lifecycle_routes, server_info_route
@@ -300,3 +301,17 @@ async def test_the_openapi_document_describes_every_route() -> None:
         if isinstance(operation, dict)
     ]
     assert len(ids) == len(set(ids))
+
+
+async def test_answers_are_counted_by_route_never_by_a_path_that_a_caller_made_up(
+    engine: ToyEngine,
+) -> None:
+    table = RouteTable(configured(engine, ToyLifecycle(), "flush_cache"))
+    for path in ("/engine/flush_cache", "/engine/made/up", "/engine/other"):
+        await table.handle(EngineRequest(method="POST", path=path, body=b"", remote="127.0.0.1"))
+    table.refused("POST", "/engine/flush_cache", "127.0.0.1", 401)
+    assert table.answered == {
+        ("/engine/flush_cache", 200): 1,
+        ("/engine/flush_cache", 401): 1,
+        ("unknown", 404): 2,
+    }
