@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,16 @@ class TransformersHost(Host):
         raw = self.ask(("score", str(folder), sequences, dtype))
         return [Scores(*one) for one in raw]
 
+    def embed(
+        self, folder: Path, inputs: Sequence[str | list[int]], pooling: str, dimensions: int | None
+    ) -> list[list[float]]:
+        """Normalised vectors, each input alone: the hidden state of its first (``cls``) or
+        ``last`` token, cut to ``dimensions`` first."""
+        vectors: list[list[float]] = self.ask(
+            ("embed", str(folder), list(inputs), pooling, dimensions)
+        )
+        return vectors
+
 
 def _serve(pipe: Any) -> None:
     import torch
@@ -51,9 +62,29 @@ def _serve(pipe: Any) -> None:
         kind, *args = message
         if kind == "write":
             return models.write(args[0], Path(args[1]))
+        if kind == "embed":
+            return _embed(*args)
         return _score(loaded, *args)
 
     answer_all(pipe, handle)
+
+
+def _embed(
+    folder: str, inputs: list[str | list[int]], pooling: str, dimensions: int | None
+) -> list[list[float]]:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    position = {"cls": 0, "last": -1}[pooling]
+    vectors = []
+    for one in inputs:
+        ids = tokenizer(one)["input_ids"] if isinstance(one, str) else one
+        with torch.no_grad():
+            hidden = model(torch.tensor([ids])).last_hidden_state[0, position, :dimensions]
+        vectors.append(torch.nn.functional.normalize(hidden, dim=-1).tolist())
+    return vectors
 
 
 def _score(

@@ -15,7 +15,6 @@ from sglang_worker.config.model_rules import check_models
 from sglang_worker.config.sglang_flags import MODE_FLAG
 from sglang_worker.config.strict_parser import one_line
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
-from sglang_worker.engine import compat
 from sglang_worker.errors import ConfigError
 from sglang_worker.observability.kv_events.settings import with_router_format
 from sglang_worker.redaction import redact_command
@@ -41,11 +40,6 @@ def build_server_args(config: WorkerConfig) -> ServerArgs:
         if whole:
             vars(namespace).update(whole)
             server_args = _resolve(namespace)
-    elif compat.resolved(server_args).is_embedding:
-        raise ConfigError(
-            f"--model-path {config.engine.explicit['model_path']} makes embeddings only; "
-            "add --embedding-worker"
-        )
     server_args._launch_command = redact_command(["sglang-worker", *config.engine.argv])
     return server_args
 

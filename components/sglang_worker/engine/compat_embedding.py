@@ -78,6 +78,14 @@ def declared_pooling(model_path: str) -> str | None:
     return chosen[0] if len(chosen) == 1 else None
 
 
+def require_generation(tokenizer_manager: Any) -> None:
+    """Raises EngineStartError for an encoder, which SGLang runs for embeddings without being
+    told to: it would answer no request for text."""
+    if not tokenizer_manager.is_generation:
+        architecture = model_of(tokenizer_manager.model_config).architecture
+        raise EngineStartError(f"{architecture} makes embeddings only; add --embedding-worker")
+
+
 def read_embedding_limits(tokenizer_manager: Any, engine: EngineLimits) -> EmbeddingLimits:
     """Raises EngineStartError when SGLang runs the model for something else than embeddings."""
     config = tokenizer_manager.model_config

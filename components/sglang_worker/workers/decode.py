@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sglang_worker.engine import compat, dynamo_compat
+from sglang_worker.engine import compat, compat_embedding, dynamo_compat
 from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
 from sglang_worker.requests.mapping import map_request
@@ -50,6 +50,7 @@ PLAIN = Variant()
 def token_worker(context: WorkerContext, variant: Variant = PLAIN) -> WorkerService:
     engine, config = context.engine, context.config
     manager = engine.tokenizer_manager
+    compat_embedding.require_generation(manager)
     key = dynamo_compat.health_check_key()
     control = EngineControl(manager)
     card = msgspec.structs.replace(
