@@ -66,7 +66,7 @@ def test_files_are_merged_again_only_when_the_last_merge_is_old(tmp_path: Path) 
     series = SglangSeries(tmp_path, {}, clock)
 
     def done() -> float:
-        return sum(s.value for m in series.collect() for s in m.samples if "done_total" in s.name)
+        return Scrape(series.text()).value("sglang:done_total")
 
     write(tmp_path, 1)
     assert done() == 1

@@ -6,7 +6,7 @@ metrics on, also write into the multiprocess files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sglang_worker.observability.metrics.definitions import Definition, Kind, Values
@@ -45,6 +45,24 @@ _ADDERS: Mapping[Kind, Callable[[Any, tuple[str, ...], Any], None]] = {
         labels, count_value=value[0], sum_value=value[1]
     ),
 }
+
+
+class _Collected:
+    """What `generate_latest` takes for a registry."""
+
+    def __init__(self, metrics: Iterable[Any]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Any]:
+        return self._metrics
+
+
+def render(metrics: Iterable[Any]) -> str:
+    """Families in Prometheus' text format."""
+    from prometheus_client.exposition import generate_latest
+
+    rendered: str = generate_latest(_Collected(metrics)).decode()
+    return rendered
 
 
 def typed(metric: Any) -> tuple[str, str, str, str, list[Any]]:

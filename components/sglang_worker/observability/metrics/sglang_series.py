@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sglang_worker.observability.metrics.families import render
+
 # Both forms that SGLang uses. A folder that the operator shares may hold foreign files.
 PREFIXES = ("sglang:", "sglang_")
 FRESH_FOR_S = 0.1
@@ -36,21 +38,23 @@ class SglangSeries:
         # No registry: registering collects, and the first scrape is soon enough.
         self._collector = MultiProcessCollector(None, path=str(folder))
         self._lock = threading.Lock()
-        self._merged: list[Any] = []
-        self._merged_at_s = float("-inf")
+        self._text = ""
+        self._text_at_s = float("-inf")
 
     def collect(self) -> list[Any]:
-        """Metric families, at most `FRESH_FOR_S` old. Raises OSError when the files vanish."""
+        """Metric families. Raises OSError when a file vanishes meanwhile, and RuntimeError or
+        ValueError for one that cannot be read."""
+        found = self._collector.collect()
+        return [self._labelled(one) for one in found if one.name.startswith(PREFIXES)]
+
+    def text(self) -> str:
+        """The families in Prometheus' text format, at most `FRESH_FOR_S` old; raises as above."""
         with self._lock:
             now_s = self._clock()
-            if now_s - self._merged_at_s >= FRESH_FOR_S:
-                self._merged = [
-                    self._labelled(one)
-                    for one in self._collector.collect()
-                    if one.name.startswith(PREFIXES)
-                ]
-                self._merged_at_s = now_s
-            return self._merged
+            if now_s - self._text_at_s >= FRESH_FOR_S:
+                self._text = render(self.collect())
+                self._text_at_s = now_s
+            return self._text
 
     def size(self) -> tuple[int, int]:
         """How many files, and their bytes together."""
