@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import promql
 from tests.support.checkpoints import checkpoint
-from tests.support.client import HttpClient, OpenAIClient
+from tests.support.client import HttpClient, OpenAIClient, Stream
 from tests.support.environment import REPOSITORY
 from tests.support.exposition import OWN, Scrape, faults, own_faults
 from tests.support.stack import Stack, Worker
@@ -59,6 +59,12 @@ class Metered:
         self.client: OpenAIClient = frontend.client
         assert self.worker.system is not None
         self.system: HttpClient = self.worker.system
+
+    def stream(self, tokens: int) -> Stream:
+        """An answer of that many tokens, whatever the model says."""
+        body = {"model": MODEL, "prompt": "cats and dogs", "max_tokens": tokens}
+        body |= {"stream": True, "ignore_eos": True}
+        return self.client.open("POST", "/v1/completions", body)
 
     def scrape(self, query: str = "") -> Scrape:
         reply = self.system.get("/metrics" + query)
@@ -242,17 +248,7 @@ def test_several_names_select_several_and_an_unknown_one_nothing(metered: Metere
 
 
 def test_a_client_that_hangs_up_is_counted(metered: Metered) -> None:
-    stream = metered.client.open(
-        "POST",
-        "/v1/completions",
-        {
-            "model": MODEL,
-            "prompt": "cats and dogs",
-            "max_tokens": 400,
-            "stream": True,
-            "ignore_eos": True,
-        },
-    )
+    stream = metered.stream(400)
     next(iter(stream))
     sent = "dynamo_component_response_bytes_total"
     before = metered.scrape().value(sent, dynamo_endpoint="generate")
@@ -305,11 +301,19 @@ def test_a_drain_shows_what_it_waits_for_and_then_how_long_it_took(metered: Mete
     assert metered.scrape().value(f"{OWN}lifecycle_state_entered_total", state="serving") == 2
 
 
-def test_the_folder_of_the_files_is_private_and_goes_with_the_worker(metered: Metered) -> None:
+def test_a_shutdown_shows_its_stage_and_takes_the_private_folder_with_it(metered: Metered) -> None:
     (folder,) = metered.folders()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     files = metered.scrape().value(f"{OWN}multiprocess_files")
     assert files == len(list(folder.glob("*.db"))) > 3
+    stream = metered.stream(400)
+    next(iter(stream))
     metered.worker.send(signal.SIGTERM)
+    stopping = metered.when(
+        lambda seen: sum(seen.values(f"{OWN}shutdown_stage_seconds", stage="finish requests")) > 0,
+        "the shutdown waits for the request",
+    )
+    assert stopping.value(f"{OWN}lifecycle_state", state="stopping") == 1
+    stream.close()
     assert metered.worker.wait_exit(60) == 0
     assert metered.folders() == []
