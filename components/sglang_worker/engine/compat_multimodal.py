@@ -63,23 +63,43 @@ def embedding_fields(items: Sequence[EmbeddedItem], rows: Any) -> dict[str, list
     """
     import torch
 
-    fields: dict[str, list[Any]] = {}
-    offset = 0
     parts: dict[str, list[Any]] = {}
+    offset = 0
     for item in items:
         parts.setdefault(item.kind, []).append(rows[offset : offset + item.rows])
         offset += item.rows
-    for kind, tensors in parts.items():
+    # A copy: the receiver's buffer is given back while SGLang still reads.
+    return _entries(
+        items, {kind: {"precomputed_embeddings": torch.cat(one)} for kind, one in parts.items()}
+    )
+
+
+def position_fields(items: Sequence[EmbeddedItem], room: int) -> dict[str, list[Any]]:
+    """As `embedding_fields` without the rows, for decode: positions follow from the grids.
+
+    SGLang would derive an identity from the rows; the room stands in, so that no two requests
+    share what they do not have.
+    """
+    kinds = list(dict.fromkeys(item.kind for item in items))
+    return _entries(
+        items, {kind: {"hash": room * len(_TOKENS) + n} for n, kind in enumerate(kinds)}
+    )
+
+
+def _entries(
+    items: Sequence[EmbeddedItem], more: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[Any]]:
+    import torch
+
+    fields: dict[str, list[Any]] = {}
+    for kind, extra in more.items():
         name = _TOKENS[kind]
-        fields[ENGINE_FIELDS[kind]] = [
-            {
-                "format": "processor_output",
-                "modality": name.upper(),
-                f"{name}_grid_thw": torch.tensor(
-                    [item.grid for item in items if item.kind == kind]
-                ),
-                # A copy: the receiver's buffer is given back while SGLang still reads.
-                "precomputed_embeddings": torch.cat(tensors).clone(),
-            }
-        ]
+        grids = torch.tensor([item.grid for item in items if item.kind == kind])
+        entry = {
+            "format": "processor_output",
+            "modality": name.upper(),
+            f"{name}_grid_thw": grids,
+            **extra,
+        }
+        fields[ENGINE_FIELDS[kind]] = [entry]
     return fields

@@ -10,6 +10,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ class EmbeddingReceiver:
             self._receiver = EMBEDDING_RECEIVER_FACTORIES[self._mode]()
 
     async def receive(self, transfer: Mapping[str, Any]) -> tuple[Any, Callable[[], None]]:
-        """The rows, and what gives their memory back (once).
+        """The rows, and what gives their memory back; calling it again does nothing.
 
         Raises ValueError when ``transfer`` cannot be one of ours, OSError when the rows are gone.
         """
@@ -84,14 +85,26 @@ class EmbeddingReceiver:
             _require_own_file(request.serialized_request)
         tensor_id, rows = await self._receiver.receive_embeddings(request)
 
-        def release() -> None:
-            try:
-                self._receiver.release_tensor(tensor_id)
-            except FileNotFoundError:
-                # The sender has cleaned up already.
-                return
+        return rows, Once(partial(self._give_back, tensor_id))
 
-        return rows, release
+    def _give_back(self, tensor_id: Any) -> None:
+        try:
+            self._receiver.release_tensor(tensor_id)
+        except FileNotFoundError:
+            # The sender has cleaned up already.
+            return
+
+
+class Once:
+    """Calls a function the first time it is called itself."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function: Callable[[], None] | None = function
+
+    def __call__(self) -> None:
+        function, self._function = self._function, None
+        if function is not None:
+            function()
 
 
 def _require_own_file(path: Any) -> None:

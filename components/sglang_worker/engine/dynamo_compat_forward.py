@@ -25,6 +25,10 @@ class Peers:
         """Begin to follow the instances; none need exist yet."""
         self._client = await self._endpoint.client()
 
+    @property
+    def exist(self) -> bool:
+        return bool(self._client.instance_ids())
+
     async def send(self, request: Mapping[str, Any], context: Any) -> AsyncIterator[Any]:
         """The answer of the next instance, chunk by chunk.
 

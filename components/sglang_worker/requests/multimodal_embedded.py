@@ -52,6 +52,18 @@ def forwarded(
     return kept
 
 
+def handed_over(request: Mapping[str, Any], first_chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """The request for decode once prefill has said where its KV cache will be; the embeddings
+    are prefill's alone. Raises ValueError when the chunk does not say."""
+    place = first_chunk.get("disaggregated_params")
+    if not isinstance(place, Mapping):
+        raise ValueError("the prefill worker did not say where its KV cache can be fetched")
+    decode = {**request, "bootstrap_info": dict(place)}
+    if request.get(EMBEDDED) is not None:
+        decode[EMBEDDED] = {**section(request, EMBEDDED), "transfer": {}}
+    return decode
+
+
 def expanded(
     prompt: Sequence[int], items: Sequence[EmbeddedItem], placeholders: Mapping[str, int]
 ) -> list[int]:

@@ -15,13 +15,14 @@ from sglang_worker.workers.service import WorkerService
 
 
 def build(context: WorkerContext) -> WorkerService:
+    return token_worker(context, variant(context))
+
+
+def variant(context: WorkerContext) -> Variant:
     port = int(context.engine.server_args.disaggregation_bootstrap_port)
-    return token_worker(
-        context,
-        Variant(
-            handler=partial(GenerateHandler, remote_prefill=True),
-            payload=partial(with_pretended_transfer, port=port),
-        ),
+    return Variant(
+        handler=partial(GenerateHandler, remote_prefill=True),
+        payload=partial(with_pretended_transfer, port=port),
     )
 
 

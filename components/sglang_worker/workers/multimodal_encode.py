@@ -24,25 +24,29 @@ from sglang_worker.workers.failures import EXPECTED, to_dynamo
 from sglang_worker.workers.health import marked
 from sglang_worker.workers.media_stage import ClientGone
 from sglang_worker.workers.multimodal_encoding import Encoding
-from sglang_worker.workers.multimodal_forward import Forwarded
+from sglang_worker.workers.multimodal_forward import Forwarded, InternalWorkers
 from sglang_worker.workers.multimodal_media import raw_media
 from sglang_worker.workers.probes import IsProbe, probe_test
 from sglang_worker.workers.registration import ROLES, ModelCard
 from sglang_worker.workers.service import RequestsInFlight, WorkerService
 
 SERVER_ERROR = 500
-# The internal worker that takes requests from here: pd, or decode.
-INTERNAL_COMPONENT = "backend"
+# Where internal workers are: pd or decode; and prefill, if it runs on its own.
+GENERATING_COMPONENT, PREFILL_COMPONENT = "backend", "prefill"
 
 
 class EncodeHandler(RequestsInFlight):
     """Serves ``generate``. The internal worker checks the request itself; here only its media."""
 
     def __init__(
-        self, encoding: Encoding, peers: Peers, admission: Admission, is_probe: IsProbe
+        self,
+        encoding: Encoding,
+        workers: InternalWorkers,
+        admission: Admission,
+        is_probe: IsProbe,
     ) -> None:
         self._encoding = encoding
-        self._peers = peers
+        self._workers = workers
         self._admission = admission
         self._is_probe = is_probe
         self._live: set[Forwarded] = set()
@@ -61,7 +65,7 @@ class EncodeHandler(RequestsInFlight):
                 yield {"token_ids": [], "finish_reason": "stop"}
                 return
             prepared, sent = await self._encoding.prepare(request, context)
-            onward = Forwarded(self._peers, prepared, context)
+            onward = Forwarded(self._workers, prepared, context)
             self._live.add(onward)
             async for chunk in onward.chunks():
                 yield chunk
@@ -95,10 +99,15 @@ def build(context: WorkerContext) -> WorkerService:
     config = context.config
     key = dynamo_compat.health_check_key()
     media = raw_media(config, engine.refusals, {})
-    peers = Peers(context.runtime, internal_address(config))
+    workers = InternalWorkers(
+        *(
+            Peers(context.runtime, EndpointAddress(config.endpoint.namespace, name, "generate"))
+            for name in (GENERATING_COMPONENT, PREFILL_COMPONENT)
+        )
+    )
     handler = EncodeHandler(
         Encoding(engine, media, lambda: EmbeddingSender(config.embedding_transfer_mode)),
-        peers,
+        workers,
         context.admission,
         probe_test(key),
     )
@@ -108,12 +117,8 @@ def build(context: WorkerContext) -> WorkerService:
         handler,
         encode_card(config, engine),
         health_payload=marked(config.health_check_payload or {"token_ids": []}, key),
-        warm_up=peers.watch,
+        warm_up=workers.watch,
     )
-
-
-def internal_address(config: WorkerConfig) -> EndpointAddress:
-    return EndpointAddress(config.endpoint.namespace, INTERNAL_COMPONENT, "generate")
 
 
 def encode_card(config: WorkerConfig, engine: EncoderEngine) -> ModelCard:

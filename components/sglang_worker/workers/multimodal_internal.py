@@ -5,14 +5,19 @@ No frontend routes to them; their card has no OpenAI surface and only says that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
+from sglang_worker.config.worker_config import WorkerType
 from sglang_worker.engine import compat_multimodal
 from sglang_worker.engine.dynamo_compat_embeddings import EmbeddingReceiver
+from sglang_worker.requests.disaggregation import bootstrap_fields
 from sglang_worker.requests.errors import EndedByEngine, InvalidRequest
 from sglang_worker.requests.multimodal import EMBEDDED
 from sglang_worker.requests.multimodal_embedded import EmbeddedMedia, embedded_media
+from sglang_worker.workers import disaggregated_decode, prefill
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.decode import Variant, token_worker
 from sglang_worker.workers.media_stage import Preparations, PreparedMedia
@@ -59,10 +64,46 @@ class ReceivedMedia:
         self._preparations.fail_all()
 
 
+class DescribedMedia:
+    """`media_stage.MediaStage` of decode: the KV cache comes from prefill, so positions are all
+    that is needed of the media."""
+
+    async def prepare(self, request: Mapping[str, Any], context: Any) -> PreparedMedia:
+        items = embedded_media(request).items
+        room = bootstrap_fields(request)["bootstrap_room"]
+        return PreparedMedia(fields=compat_multimodal.position_fields(items, room))
+
+    def fail_all(self) -> None:
+        """Nothing waits here."""
+
+
+def pd_variant(context: WorkerContext) -> Variant:
+    return Variant(media=received)
+
+
+def prefill_variant(context: WorkerContext) -> Variant:
+    return msgspec.structs.replace(prefill.variant(context), media=received)
+
+
+def decode_variant(context: WorkerContext) -> Variant:
+    return msgspec.structs.replace(
+        disaggregated_decode.variant(context), media=lambda _: DescribedMedia()
+    )
+
+
+def received(context: WorkerContext) -> ReceivedMedia:
+    return ReceivedMedia(context.config.embedding_transfer_mode)
+
+
+_VARIANTS: Mapping[WorkerType, Callable[[WorkerContext], Variant]] = {
+    WorkerType.INTERNAL_MULTIMODAL: pd_variant,
+    WorkerType.INTERNAL_MULTIMODAL_PREFILL: prefill_variant,
+    WorkerType.INTERNAL_MULTIMODAL_DECODE: decode_variant,
+}
+
+
 def build(context: WorkerContext) -> WorkerService:
     require_media(context)
-    mode = context.config.embedding_transfer_mode
-    return token_worker(
-        context,
-        Variant(fields={"endpoint_types": NO_SURFACE}, media=lambda _: ReceivedMedia(mode)),
-    )
+    variant = _VARIANTS[context.config.worker_type](context)
+    fields = {**variant.fields, "endpoint_types": NO_SURFACE}
+    return token_worker(context, msgspec.structs.replace(variant, fields=fields))

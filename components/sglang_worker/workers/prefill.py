@@ -23,17 +23,18 @@ logger = logging.getLogger(__name__)
 
 
 def build(context: WorkerContext) -> WorkerService:
+    return token_worker(context, variant(context))
+
+
+def variant(context: WorkerContext) -> Variant:
     engine = context.engine
     address = bootstrap.advertised(engine.server_args)
     logger.info("decode workers reach this prefill worker at %s:%d", address.host, address.port)
-    return token_worker(
-        context,
-        Variant(
-            handler=partial(PrefillHandler, address),
-            fields={"bootstrap": address, "endpoint_types": dynamo_compat.PREFILL_SURFACE},
-            payload=partial(wrapped_payload, port=address.port),
-            warm_up=partial(bootstrap.until_ready, engine.tokenizer_manager, engine.server_args),
-        ),
+    return Variant(
+        handler=partial(PrefillHandler, address),
+        fields={"bootstrap": address, "endpoint_types": dynamo_compat.PREFILL_SURFACE},
+        payload=partial(wrapped_payload, port=address.port),
+        warm_up=partial(bootstrap.until_ready, engine.tokenizer_manager, engine.server_args),
     )
 
 
