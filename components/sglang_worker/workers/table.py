@@ -46,6 +46,8 @@ ROWS: Mapping[WorkerType, WorkerRow] = {
         "sglang_worker.workers.multimodal_encode", engine=EngineKind.ENCODER
     ),
     WorkerType.INTERNAL_MULTIMODAL: WorkerRow("sglang_worker.workers.multimodal_internal"),
+    WorkerType.INTERNAL_MULTIMODAL_PREFILL: WorkerRow("sglang_worker.workers.multimodal_internal"),
+    WorkerType.INTERNAL_MULTIMODAL_DECODE: WorkerRow("sglang_worker.workers.multimodal_internal"),
 }
 
 
