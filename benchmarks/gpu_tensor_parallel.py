@@ -135,8 +135,9 @@ def serve(
     row["registered_after_s"] = round(time.monotonic() - began_s, 1)
     row["runners"] = worker.system.get("/engine/server_info").json()["linear_attn_runners"]
     check_reports(row["runners"], wanted)
+    instance = str(worker.system.get("/engine/status").json()["worker_id"])
     row["answers"] = {
-        rank: [msgspec.to_builtins(ask(frontend, words, rank)) for words in PROMPT_WORDS]
+        rank: [msgspec.to_builtins(ask(frontend, words, instance, rank)) for words in PROMPT_WORDS]
         for rank in range(wanted.dp_ranks)
     }
     row["answered_after_s"] = round(time.monotonic() - began_s, 1)
@@ -153,7 +154,7 @@ def check_reports(runners: list[dict[str, Any]], wanted: Row) -> None:
             )
 
 
-def ask(frontend: Frontend, words: int, dp_rank: int) -> Answer:
+def ask(frontend: Frontend, words: int, instance: str, dp_rank: int) -> Answer:
     reply = frontend.client.post(
         "/v1/chat/completions",
         {
@@ -166,6 +167,8 @@ def ask(frontend: Frontend, words: int, dp_rank: int) -> Answer:
             "top_logprobs": 2,
             "nvext": {"extra_fields": ["worker_id"]},
         },
+        # The router heeds a rank only together with the instance that has it.
+        x_worker_instance_id=instance,
         x_data_parallel_rank=str(dp_rank),
     )
     body = reply.json()

@@ -97,7 +97,18 @@ def kill_trees(pids: Iterable[int], wait_s: float = 10.0) -> list[int]:
         except psutil.NoSuchProcess:
             continue
     deadline = time.monotonic() + wait_s
-    _, alive = psutil.wait_procs(list(doomed.values()), timeout=wait_s)
+    alive = list(doomed.values())
     while alive and time.monotonic() < deadline:
-        _, alive = psutil.wait_procs(alive, timeout=0.1)
+        _, alive = psutil.wait_procs(alive, timeout=0.05)
+        alive = [process for process in alive if not _is_zombie(process)]
     return [process.pid for process in alive]
+
+
+def _is_zombie(process: Any) -> bool:
+    """Dead, and only not yet collected: grandchildren are left to whoever adopted them."""
+    import psutil
+
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

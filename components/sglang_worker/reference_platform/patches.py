@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,20 @@ class IdleStream:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *args, **options: True
+
+
+class TimedEvent(torch.cpu.Event):
+    """torch.cpu.Event with the clock of a device's: on the CPU work is done when it was called."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._at_s = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        self._at_s = time.perf_counter()
+
+    def elapsed_time(self, end_event: TimedEvent) -> float:
+        """Milliseconds, as torch's."""
+        return (end_event._at_s - self._at_s) * 1000
 
 
 def _device_module(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +76,8 @@ def apply() -> None:
     torch.get_device_module = _device_module(torch.get_device_module)
     # The scheduler's overlap loop enters `device_module.device(rank)`.
     torch.cpu.device = lambda index=None: contextlib.nullcontext()
+    # Forward-pass metrics time each pass with events of the device module.
+    torch.cpu.Event = TimedEvent
     torch.cuda.empty_cache = _nothing
     torch.cuda.synchronize = _nothing
     # The prefill side of disaggregation records an event on the current stream.

@@ -15,6 +15,7 @@ from sglang_worker.reference_platform import (
     norms,
     precision,
     renorm,
+    rows,
     spec_tree,
     state_pool,
     transfer,
@@ -54,6 +55,7 @@ _KERNEL_FUNCTIONS: dict[str, Callable[..., Any]] = {
     _SCATTER + "fused_conv_window_scatter_multi": state_pool.scatter_accepted_windows,
     _SCATTER + "fused_commit_track_indices": state_pool.commit_and_track_steps,
     "kvcache.cache_move.copy_all_layer_kv_cache_func": state_pool.copy_kv_rows,
+    "memory.memcpy_triton.memcpy_triton": rows.copy_rows,
 }
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
@@ -88,6 +90,7 @@ RELOCATED: Mapping[str, str] = {
     _OPS + "attention.linear.fused_gdn_gating.fused_gdn_gating": (
         _OPS + "attention.fla.fused_gdn_gating.fused_gdn_gating"
     ),
+    _OPS + "memory.memcpy_triton.memcpy_triton": "sglang.srt.layers.dp_attention.memcpy_triton",
     _OPS + "elementwise.elementwise.sigmoid_gate_mul_broadcast": (
         _OPS + "moe.triton_sigmoid_gate_mul.sigmoid_gate_mul_broadcast"
     ),
