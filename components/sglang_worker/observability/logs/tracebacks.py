@@ -86,7 +86,8 @@ class StderrGate:
 
     def write(self, text: str) -> int:
         if not _is_foreign(threading.current_thread()):
-            return int(self._stream.write(text))
+            self._stream.write(text)
+            return len(text)
         reader = self._local.__dict__.setdefault("reader", TracebackReader())
         for part in reader.feed(text):
             if isinstance(part, str):
