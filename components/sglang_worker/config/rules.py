@@ -204,7 +204,7 @@ def _type_flags(given: Given) -> None:
     type_rules.check_type(
         worker_types.decide(given.selection, given.own.sources),
         given.sglang.explicit,
-        given.own.sources,
+        {**given.dynamo.sources, **given.own.sources},
     )
 
 

@@ -49,6 +49,14 @@ REFUSED: Mapping[WorkerType, Sequence[Refusal]] = {
         Refusal("enable_mixed_chunk", "blocks do not mix with chunks of prompts"),
     ),
 }
+# Dynamo's flags about generated text; embeddings are no text.
+_ABOUT_TEXT = (
+    "dyn_tool_call_parser",
+    "dyn_reasoning_parser",
+    "dyn_default_thinking_mode",
+    "custom_jinja_template",
+    "endpoint_types",
+)
 _CHOSEN_BY: Mapping[WorkerType, tuple[str, str]] = {
     WorkerType.EMBEDDING: ("embedding_worker", "--embedding-worker"),
     WorkerType.LLM_DIFFUSION: ("dllm_algorithm", DLLM_FLAG),
@@ -58,12 +66,20 @@ _CHOSEN_BY: Mapping[WorkerType, tuple[str, str]] = {
 def check_type(
     worker_type: WorkerType, explicit: Mapping[str, Any], sources: Mapping[str, str]
 ) -> None:
-    """``sources``: how own flags were set, by destination. Raises ConfigError naming both flags."""
+    """``sources``: how the worker's and Dynamo's flags were set, by destination.
+
+    Raises ConfigError naming both flags.
+    """
     dest, flag = _CHOSEN_BY.get(worker_type, ("", ""))
     for refusal in REFUSED.get(worker_type, ()):
         if refusal.applies(explicit):
             raise ConfigError(
                 f"{refusal.flag} is refused with {sources.get(dest, flag)}: {refusal.reason}"
+            )
+    if worker_type is WorkerType.EMBEDDING:
+        for name in (sources[text] for text in _ABOUT_TEXT if text in sources):
+            raise ConfigError(
+                f"{name} is refused with {sources.get(dest, flag)}: it is about generated text"
             )
     if explicit.get("is_embedding") and worker_type not in REFUSED:
         raise ConfigError(

@@ -17,6 +17,8 @@ NGRAM = ("--speculative-algorithm", "NGRAM")
         (("--embedding-worker", *NGRAM), ("--speculative-algorithm", "--embedding-worker")),
         (("--embedding-worker", "--enable-lora"), ("--enable-lora", "--embedding-worker")),
         (("--embedding-worker", "--lora-paths", "a=/b"), ("--lora-paths",)),
+        (("--embedding-worker", "--dyn-tool-call-parser", "hermes"), ("--dyn-tool-call-parser",)),
+        (("--embedding-worker", "--endpoint-types", "chat"), ("--endpoint-types",)),
         ((*DLLM, *NGRAM), ("--speculative-algorithm", "--dllm-algorithm")),
         ((*DLLM, "--enable-lora"), ("--enable-lora", "--dllm-algorithm")),
         ((*DLLM, "--pp-size", "2"), ("--pp-size", "--dllm-algorithm")),
@@ -35,6 +37,8 @@ def test_a_flag_without_meaning_for_the_type_is_refused(
 def test_the_variable_that_chose_the_type_is_named() -> None:
     message = late_refusal(*NGRAM, DYN_SGL_EMBEDDING_WORKER="1")
     assert "DYN_SGL_EMBEDDING_WORKER" in message
+    message = late_refusal("--embedding-worker", DYN_REASONING_PARSER="qwen3")
+    assert "DYN_REASONING_PARSER" in message
 
 
 def test_harmless_values_pass() -> None:
