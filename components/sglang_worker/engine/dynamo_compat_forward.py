@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from sglang_worker.config.worker_config import EndpointAddress
@@ -29,7 +29,7 @@ class Peers:
     def exist(self) -> bool:
         return bool(self._client.instance_ids())
 
-    async def send(self, request: Mapping[str, Any], context: Any) -> AsyncIterator[Any]:
+    async def send(self, request: Mapping[str, Any], context: Any) -> AsyncGenerator[Any, None]:
         """The answer of the next instance, chunk by chunk.
 
         Raises what the frontend understands as the instance's own failure.

@@ -7,6 +7,7 @@ replaced by embeddings, and the internal worker's chunks come back through here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from sglang_worker.config.worker_config import EndpointAddress, WorkerConfig
@@ -67,8 +68,9 @@ class EncodeHandler(RequestsInFlight):
             prepared, sent = await self._encoding.prepare(request, context)
             onward = Forwarded(self._workers, prepared, context)
             self._live.add(onward)
-            async for chunk in onward.chunks():
-                yield chunk
+            async with aclosing(onward.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         except ClientGone:
             return
         except EXPECTED as error:
@@ -111,12 +113,14 @@ def build(context: WorkerContext) -> WorkerService:
         context.admission,
         probe_test(key),
     )
+    payload = marked(config.health_check_payload or {"token_ids": []}, key)
     return WorkerService(
         ServedEndpoint(context.runtime, config.endpoint),
         handler.generate,
         handler,
         encode_card(config, engine),
-        health_payload=marked(config.health_check_payload or {"token_ids": []}, key),
+        health_payload=payload,
+        first_requests=() if engine.server_args.skip_server_warmup else (payload,),
         warm_up=workers.watch,
     )
 

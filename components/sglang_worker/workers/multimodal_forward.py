@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from sglang_worker.engine import dynamo_compat_forward
@@ -52,7 +53,7 @@ class Forwarded:
         if self._prefill is not None:
             self._prefill.stop_generating()
 
-    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+    async def chunks(self) -> AsyncGenerator[dict[str, Any], None]:
         """Raises what an internal worker raised, and EndedByEngine after `fail`."""
         gone: asyncio.Future[Any] = self._outer.async_killed_or_stopped()
         gone.add_done_callback(self.stop)
@@ -61,9 +62,11 @@ class Forwarded:
             request = self._request
             if self._workers.prefilling.exist:
                 request = await self._prefilled()
-            async for chunk in self._workers.generating.send(request, self._inner):
-                finished = finished or bool(chunk.get("finish_reason"))
-                yield chunk
+            answer = self._workers.generating.send(request, self._inner)
+            async with aclosing(answer) as chunks:
+                async for chunk in chunks:
+                    finished = finished or bool(chunk.get("finish_reason"))
+                    yield chunk
         except Exception:
             self._raise_prefill_error()
             raise
