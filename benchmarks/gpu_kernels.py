@@ -33,7 +33,7 @@ from benchmarks.gpu_rates.turns import Turn, wait_for
 from benchmarks.gpu_truth.model import write_models
 
 RESULTS = Path(__file__).parent / "results"
-MEASURE_DEADLINE_S = 90.0
+MEASURE_DEADLINE_S = 40.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,8 +81,7 @@ def _batch(options: argparse.Namespace) -> int:
         write_models(folder / "models", dry_run=options.dry_run)
         children = [_start(row, index, folder, options) for index, row in enumerate(chosen)]
         try:
-            for index, child in enumerate(children):
-                _hand_turn(Turn(folder, index), child, folder, len(children), deadline_s)
+            _time_in_turn(children, folder, deadline_s)
         finally:
             for child in children:
                 _end(child)
@@ -110,33 +109,54 @@ def _start(
         )
 
 
-def _hand_turn(
-    turn: Turn, child: subprocess.Popen[bytes], folder: Path, rows: int, deadline_s: float
+def _time_in_turn(
+    children: Sequence[subprocess.Popen[bytes]], folder: Path, deadline_s: float
 ) -> None:
-    """Nobody is timed before every row has compiled or given up."""
+    """Nobody is timed before every row has compiled or given up, and then alone: the idle
+    processes of the others are stopped meanwhile."""
 
-    def settled() -> bool:
-        files = (folder / f"{i}.{kind}" for i in range(rows) for kind in ("ready", "json"))
-        return len({file.stem for file in files if file.exists()}) == rows
+    def settled(index: int) -> bool:
+        ended = children[index].poll() is not None
+        return ended or Turn(folder, index).ready.exists() or _output(folder, index).exists()
 
-    wait_for(settled, deadline_s - 0.4 * (deadline_s - time.monotonic()))
-    turn.go.touch()
     wait_for(
-        lambda: child.poll() is not None,
-        min(deadline_s, time.monotonic() + MEASURE_DEADLINE_S),
+        lambda: all(settled(index) for index in range(len(children))),
+        deadline_s - 0.4 * (deadline_s - time.monotonic()),
     )
+    for child in children:
+        _signal(child, signal.SIGSTOP)
+    for index, child in enumerate(children):
+        Turn(folder, index).go.touch()
+        _signal(child, signal.SIGCONT)
+        limit_s = min(deadline_s, time.monotonic() + MEASURE_DEADLINE_S)
+        wait_for(
+            lambda index=index, child=child: (  # type: ignore[misc]
+                child.poll() is not None or _output(folder, index).exists()
+            ),
+            limit_s,
+        )
+        _end(child)
+        print(f"row {index}: {deadline_s - time.monotonic():.0f} s left", flush=True)
+
+
+def _output(folder: Path, index: int) -> Path:
+    return folder / f"{index}.json"
+
+
+def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Engines leave schedulers behind when they crash: the whole session goes."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+    _signal(child, signal.SIGKILL)
     child.wait()
 
 
 def _collected(row: Row, index: int, folder: Path) -> dict[str, Any]:
     try:
-        result: dict[str, Any] = json.loads((folder / f"{index}.json").read_text())
+        result: dict[str, Any] = json.loads(_output(folder, index).read_text())
     except (OSError, ValueError) as error:
         result = {"row": row.name, "error": f"no result was written: {error}"}
     if "error" in result:

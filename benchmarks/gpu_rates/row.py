@@ -58,8 +58,14 @@ class RowRun:
         except BaseException as error:
             self._result["error"] = f"{type(error).__name__}: {error}"[:600]
             self._result["traceback"] = traceback.format_exc()[-2500:]
-        self._output.write_text(json.dumps(self._result, default=str))
+            self._write()
         return 1 if "error" in self._result else 0
+
+    def _write(self) -> None:
+        """Whole or not at all: the batch goes on to the next row when it sees the file."""
+        part = self._output.with_suffix(".part")
+        part.write_text(json.dumps(self._result, default=str))
+        part.replace(self._output)
 
     def _work(self, target: Path, dense: Path, deadline_s: float) -> None:
         from sglang.srt.entrypoints.engine import Engine
@@ -90,6 +96,7 @@ class RowRun:
             }
             state = engine.get_server_info()["internal_states"][0]
             self._result["acceptance_length"] = state.get("avg_spec_accept_length")
+            self._write()
         finally:
             engine.shutdown()
 
