@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from sglang_worker.config import type_rules, worker_types
+from sglang_worker.config import diffusion_flags, type_rules, worker_types
 from sglang_worker.config.dynamo_flags import DynamoValues
 from sglang_worker.config.flags import BY_DEST
 from sglang_worker.config.log_rules import check_tracing
@@ -200,6 +200,15 @@ def _kv_events(given: Given) -> None:
         settings.check_ports(found, int(explicit.get("dp_size") or 1))
 
 
+def _diffusion(given: Given) -> None:
+    diffusion_flags.check_flags(
+        worker_types.decide(given.selection, given.own.sources),
+        given.sglang.explicit,
+        {**given.dynamo.sources, **given.own.sources},
+        given.dynamo["output_modalities"],
+    )
+
+
 def _type_flags(given: Given) -> None:
     type_rules.check_type(
         worker_types.decide(given.selection, given.own.sources),
@@ -235,6 +244,7 @@ EARLY: tuple[Rule, ...] = (
 LATE: tuple[Rule, ...] = (
     _refused_in_files,
     _worker_type,
+    _diffusion,
     _type_flags,
     _parser_conflicts,
     _remote_prefill_tokens,

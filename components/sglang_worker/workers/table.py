@@ -48,6 +48,12 @@ ROWS: Mapping[WorkerType, WorkerRow] = {
     WorkerType.INTERNAL_MULTIMODAL: WorkerRow("sglang_worker.workers.multimodal_internal"),
     WorkerType.INTERNAL_MULTIMODAL_PREFILL: WorkerRow("sglang_worker.workers.multimodal_internal"),
     WorkerType.INTERNAL_MULTIMODAL_DECODE: WorkerRow("sglang_worker.workers.multimodal_internal"),
+    WorkerType.IMAGE_DIFFUSION: WorkerRow(
+        "sglang_worker.workers.image_diffusion", engine=EngineKind.DIFFUSION
+    ),
+    WorkerType.VIDEO_GENERATION: WorkerRow(
+        "sglang_worker.workers.video_generation", engine=EngineKind.DIFFUSION
+    ),
 }
 
 

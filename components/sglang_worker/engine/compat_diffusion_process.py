@@ -1,0 +1,93 @@
+"""The first code of ours in a process of SGLang's generator: a watched bar and missing kernels.
+
+Read in SGLang 0.5.23 ``sglang/multimodal_gen``: ``worker_bootstrap.bootstrap_scheduler_process``
+initialises the platform, applies the hooks of the diffusion ``HookRegistry`` and runs a rank. The
+hooks are registered here, in our processes alone. The registry only logs a hook that it cannot
+apply: a watched bar announces its rank on the board, so the worker can tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sglang_worker.engine.diffusion_steps import (
+    StepWatch,
+    request_number,
+    watch_updates,
+    watched_steps,
+)
+from sglang_worker.engine.step_board import StepBoard
+
+BAR = "sglang.multimodal_gen.runtime.pipelines_core.stages.base.PipelineStage.progress_bar"
+RUN = "sglang.multimodal_gen.runtime.managers.gpu_worker.run_scheduler_process"
+# Fused in sgl-kernel's CPU build, which the CPU platform does without.
+FUSED_NORMS = (
+    "sglang.multimodal_gen.runtime.layers.layernorm._NormScaleShift.forward_cpu",
+    "sglang.multimodal_gen.runtime.layers.layernorm._ScaleResidualNormScaleShift.forward_cpu",
+)
+
+logger = logging.getLogger(__name__)
+
+
+def run(board_path: str, ranks: int, native_norms: bool, spec: Any) -> None:
+    """Run one rank until the generator stops; ``spec`` is SGLang's ``SchedulerProcessSpec``."""
+    from sglang.multimodal_gen.runtime.managers.worker_bootstrap import (
+        bootstrap_scheduler_process,
+    )
+
+    _register(StepBoard(Path(board_path), ranks), int(spec.rank), native_norms)
+    bootstrap_scheduler_process(spec)
+
+
+def _register(board: StepBoard, rank: int, native_norms: bool) -> None:
+    try:
+        from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry
+        from sglang.srt.plugins.hook_registry import HookType
+    except ImportError as missing:
+        logger.warning("no steps are watched in this SGLang: %s", missing)
+        return
+    HookRegistry.register(BAR, _bar_hook(board, rank), HookType.AROUND)
+    HookRegistry.register(RUN, _announcing(board, rank), HookType.AROUND)
+    if native_norms:
+        for target in FUSED_NORMS:
+            HookRegistry.register(target, _native, HookType.REPLACE)
+
+
+def _announcing(board: StepBoard, rank: int) -> Callable[..., Any]:
+    def run_rank(original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        from sglang.multimodal_gen.runtime.pipelines_core.stages.base import PipelineStage
+
+        if hasattr(PipelineStage.progress_bar, "__wrapped__"):
+            board.announce(rank)
+        return original(*arguments, **keywords)
+
+    return run_rank
+
+
+def _bar_hook(board: StepBoard, rank: int) -> Callable[..., Any]:
+    def progress_bar(
+        original: Callable[..., Any],
+        stage: Any,
+        iterable: Any = None,
+        total: int | None = None,
+        **keywords: Any,
+    ) -> Any:
+        batch = keywords.get("batch")
+        number = None if batch is None else request_number(batch.client_request_ids())
+        if number is None:
+            return original(stage, iterable, total, **keywords)
+        if total is None and hasattr(iterable, "__len__"):
+            total = len(iterable)
+        watch = StepWatch(board, rank, number, int(total or 0))
+        if iterable is not None:
+            return original(stage, watched_steps(iterable, watch), total, **keywords)
+        return watch_updates(original(stage, iterable, total, **keywords), watch)
+
+    return progress_bar
+
+
+def _native(norm: Any, *arguments: Any, **keywords: Any) -> Any:
+    return norm.forward_native(*arguments, **keywords)
