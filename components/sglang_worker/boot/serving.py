@@ -12,7 +12,7 @@ from sglang_worker.boot.health import HealthState
 from sglang_worker.boot.metrics import expose_worker
 from sglang_worker.boot.routes import attach_routes
 from sglang_worker.boot.startup import Started
-from sglang_worker.engine import dynamo_compat
+from sglang_worker.engine import dynamo_compat, dynamo_compat_peers
 from sglang_worker.engine.owned import NoControl
 from sglang_worker.engine.signals import SignalOwner
 from sglang_worker.errors import ExitCode
@@ -26,6 +26,7 @@ from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.state import Phase
 from sglang_worker.workers.context import WorkerContext
+from sglang_worker.workers.peers import peer_address
 from sglang_worker.workers.service import WorkerService
 from sglang_worker.workers.table import worker_module, worker_row
 

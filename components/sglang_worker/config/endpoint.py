@@ -35,4 +35,8 @@ def worker_namespace(source: str, namespace: str, environ: Mapping[str, str]) ->
 
 
 def default_endpoint(worker_type: WorkerType, namespace: str) -> EndpointAddress:
-    return EndpointAddress(namespace, DEFAULT_COMPONENT.get(worker_type, "backend"), "generate")
+    return EndpointAddress(namespace, default_component(worker_type), "generate")
+
+
+def default_component(worker_type: WorkerType) -> str:
+    return DEFAULT_COMPONENT.get(worker_type, "backend")
