@@ -12,15 +12,16 @@ from typing import Any
 
 import msgspec
 
-from sglang_worker.engine.compat_multimodal import NO_VIDEO_DECODER, has_video_decoder
 from sglang_worker.errors import EngineStartError
 from sglang_worker.requests.errors import InvalidRequest
+from sglang_worker.requests.multimodal import ENGINE_FIELDS
 
 # Any free port: the process group has one member.
 _GROUP = "tcp://127.0.0.1:0"
 _PREPROCESSING = "Failed to process mm items: "
-_MODALITIES = {"image_url": "IMAGE", "video_url": "VIDEO"}
-_PLACEHOLDERS = {"image_url": "image_token_id", "video_url": "video_token_id"}
+# Video would also need the time between its frames handed on, for the positions.
+_MODALITIES = {"image_url": "IMAGE"}
+_PLACEHOLDERS = {"image_url": "image_token_id"}
 
 
 class EncodedMedium(msgspec.Struct, frozen=True):
@@ -56,12 +57,10 @@ def placeholders(encoder: Any) -> dict[str, int]:
 
 def media_refusals(encoder: Any, known: Mapping[str, int]) -> dict[str, str]:
     """Kinds that this encoder does not take, with the reason."""
-    refusals = {"audio_url": "an encode worker takes images and video only"}
+    refusals = dict.fromkeys(ENGINE_FIELDS, "an encode worker takes images only")
     for kind, modality in _MODALITIES.items():
-        if kind not in known or not encoder.supports_modality(_modality(modality)):
-            refusals[kind] = f"this model's encoder takes no {modality.lower()}"
-    if "video_url" not in refusals and not has_video_decoder():
-        refusals["video_url"] = NO_VIDEO_DECODER
+        if kind in known and encoder.supports_modality(_modality(modality)):
+            del refusals[kind]
     return refusals
 
 

@@ -136,8 +136,8 @@ def start(config: WorkerConfig) -> EncoderEngine:
     if not engine.placeholders:
         engine.shutdown()
         raise EngineStartError(
-            f"the model {engine.model_source} names no placeholder token for images or video in "
-            "its configuration, so an encode worker cannot serve it"
+            f"the model {engine.model_source} names no placeholder token for images in its "
+            "configuration, so an encode worker cannot serve it"
         )
     return engine
 

@@ -19,6 +19,7 @@ from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.media_stage import Preparations, PreparedMedia
 
 IMAGE = "image_url"
+PARTS_AT_ONCE = 8
 
 
 class RawMedia:
@@ -45,7 +46,14 @@ class RawMedia:
 
     async def _load_all(self, parts: Sequence[MediaPart]) -> list[Any]:
         budget = Budget(self._loader.settings.max_request_bytes)
-        tasks = [asyncio.ensure_future(self._load(part, budget)) for part in parts]
+        # What is under way when the budget runs out is bounded by this.
+        slots = asyncio.Semaphore(PARTS_AT_ONCE)
+
+        async def load(part: MediaPart) -> Any:
+            async with slots:
+                return await self._load(part, budget)
+
+        tasks = [asyncio.ensure_future(load(part)) for part in parts]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
