@@ -26,6 +26,8 @@ class EmbeddingBatch(Generation):
         except Exception as error:
             refused = compat_embedding.refusal(error)
             raise refused or error from None
+        if found is None:
+            return None
         async for _ in self.rest():
             pass
         return None if self.stopped else found
