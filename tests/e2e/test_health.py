@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -73,11 +74,17 @@ def for_long_enough() -> Callable[[], bool]:
     return lambda: time.monotonic() < end
 
 
+OWN, CANARY = "own judge", "canary"
 # Three engine processes that import SGLang take minutes on two busy cores.
 TWO_RANKS = pytest.param("canary, two ranks", marks=pytest.mark.long)
 
 
-@pytest.fixture(scope="module", params=["own judge", "canary", TWO_RANKS])
+def on(*kinds: Any) -> pytest.MarkDecorator:
+    """The deployments that a test runs on."""
+    return pytest.mark.parametrize("deployed", kinds, indirect=True)
+
+
+@pytest.fixture(scope="module")
 def deployed(
     request: pytest.FixtureRequest, checkpoint: Callable[[str], Path]
 ) -> Iterator[Deployment]:
@@ -101,6 +108,7 @@ def deployed(
         yield Deployment(frontend, worker)
 
 
+@on(OWN, CANARY, TWO_RANKS)
 def test_the_worker_is_warm_before_it_is_known(deployed: Deployment) -> None:
     log = deployed.worker.log()
     assert 0 < log.index("warmed up in") < log.index("registered model")
@@ -109,10 +117,17 @@ def test_the_worker_is_warm_before_it_is_known(deployed: Deployment) -> None:
     assert deployed.status("/live") == 200
 
 
-@pytest.mark.parametrize("name", ["scheduler", "detokenizer"])
-def test_a_hung_process_of_the_engine_fails_health_until_it_goes_on(
-    deployed: Deployment, name: str
-) -> None:
+@on(OWN, CANARY, TWO_RANKS)
+def test_a_hung_scheduler_fails_health_until_it_goes_on(deployed: Deployment) -> None:
+    hang_and_go_on(deployed, "scheduler")
+
+
+@on(OWN)
+def test_a_hung_detokenizer_fails_health_until_it_goes_on(deployed: Deployment) -> None:
+    hang_and_go_on(deployed, "detokenizer")
+
+
+def hang_and_go_on(deployed: Deployment, name: str) -> None:
     process = deployed.process(name)
     process.send_signal(signal.SIGSTOP)
     try:
@@ -126,6 +141,7 @@ def test_a_hung_process_of_the_engine_fails_health_until_it_goes_on(
     deployed.wait("/ready", 200)
 
 
+@on(OWN, TWO_RANKS)
 def test_a_scheduler_that_hangs_under_load_fails_health_and_its_streams_go_on_later(
     deployed: Deployment,
 ) -> None:
@@ -143,6 +159,7 @@ def test_a_scheduler_that_hangs_under_load_fails_health_and_its_streams_go_on_la
         assert sum(1 for _ in stream) > 1
 
 
+@on(CANARY, TWO_RANKS)
 def test_a_busy_engine_that_lets_probes_wait_stays_healthy(deployed: Deployment) -> None:
     """Every slot is taken for longer than an idle engine may stay silent."""
     began_s = time.monotonic()
@@ -156,6 +173,7 @@ def test_a_busy_engine_that_lets_probes_wait_stays_healthy(deployed: Deployment)
     assert time.monotonic() - began_s > ANSWER_S, "too short to show anything"
 
 
+@on(CANARY, TWO_RANKS)
 def test_a_paused_worker_is_unready_but_neither_sick_nor_dead(deployed: Deployment) -> None:
     assert deployed.post("/engine/control/pause_generation") == 200
     assert deployed.stays("/health", 200, during=for_long_enough()) > 10
@@ -165,6 +183,7 @@ def test_a_paused_worker_is_unready_but_neither_sick_nor_dead(deployed: Deployme
     deployed.wait("/ready", 200)
 
 
+@on(CANARY, TWO_RANKS)
 def test_probes_pass_a_closed_gate_and_a_drain_does_not_wait_for_them(
     deployed: Deployment,
 ) -> None:
@@ -182,6 +201,7 @@ def test_probes_pass_a_closed_gate_and_a_drain_does_not_wait_for_them(
     deployed.wait("/ready", 200)
 
 
+@on(OWN)
 def test_a_dead_scheduler_is_never_called_healthy_again(deployed: Deployment) -> None:
     """Last of this module's tests: it takes the shared worker away."""
     deployed.process("scheduler").kill()
