@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from sglang_worker.observability.attach import attach
 from sglang_worker.observability.metrics import definitions as d
 from sglang_worker.observability.metrics.definitions import Definition, Kind, Reading
 from sglang_worker.observability.metrics.exposition import Exposition
-from sglang_worker.observability.metrics.families import family, typed
+from sglang_worker.observability.metrics.families import family, render, typed
 from sglang_worker.observability.metrics.gc_pauses import GC_PAUSES, GcPauses
 from sglang_worker.observability.metrics.histogram import Histogram
 from sglang_worker.observability.metrics.sources import CacheLoad, CacheSource, RouteSource
@@ -91,6 +92,24 @@ def test_label_values_are_escaped() -> None:
     seen = scrape(routes=RouteSource(lambda: {(nasty, 200): 1}))
     assert seen.values("dynamo_sglang_engine_route_calls_total", code="200") == [1]
     assert faults(seen) == []
+
+
+def test_the_text_is_the_one_that_prometheus_client_writes() -> None:
+    pauses = Histogram((0.1, 1.0))
+    pauses.observe(0.5)
+    metrics = [
+        family(d.ADMITTED, {(): 3}),
+        family(d.DRAIN_ELAPSED, {(): 1e-7}),
+        family(d.GC_PAUSE, {("0",): pauses}),
+        family(d.DRAIN_DURATION, {(): (2, 7.5)}),
+        family(
+            Definition("odd_info", Kind.GAUGE, 'A "quoted" \\ and\ntwo lines.', ("b", "a")),
+            {('x"y\\z\nw', ""): float("inf"), ("é", "1"): float("nan")},
+        ),
+    ]
+    registry = CollectorRegistry()
+    registry.collect = lambda: metrics
+    assert render(metrics) == generate_latest(registry).decode()
 
 
 def test_an_unknown_load_is_absent_rather_than_zero() -> None:
