@@ -17,6 +17,7 @@ from sglang_worker.config.dynamo_flags import DynamoValues
 from sglang_worker.config.flags import BY_DEST
 from sglang_worker.config.log_rules import check_tracing
 from sglang_worker.config.model_path import check_paths
+from sglang_worker.config.node_rules import check_nodes, data_parallel_ranks
 from sglang_worker.config.own_flags import OwnValues
 from sglang_worker.config.refused import check_refused_dests
 from sglang_worker.config.sglang_flags import SglangValues
@@ -197,7 +198,11 @@ def _kv_events(given: Given) -> None:
     explicit = given.sglang.explicit
     found = settings.parse(explicit.get("kv_events_config"))
     if found is not None:
-        settings.check_ports(found, int(explicit.get("dp_size") or 1))
+        settings.check_ports(found, data_parallel_ranks(explicit))
+
+
+def _nodes(given: Given) -> None:
+    check_nodes(given.sglang.explicit)
 
 
 def _diffusion(given: Given) -> None:
@@ -249,6 +254,7 @@ LATE: tuple[Rule, ...] = (
     _parser_conflicts,
     _remote_prefill_tokens,
     _gateways,
+    _nodes,
     _kv_events,
     _tracing,
     _paths,
