@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -56,11 +57,17 @@ def main() -> int:
         if models is not None:
             kinds = [kind for kind in options.kinds.split(",") if kind in models]
             run(options, clock, found, Path(scratch), {kind: models[kind] for kind in kinds})
+        keep_logs(Path(scratch), options.results.parent)
     report.write(options.results, found)
     print(report.table(found), flush=True)
     for fault in found["faults"]:
         print(f"FAULT in {fault['part']}: {fault['error']}\n{fault['trace']}", flush=True)
     return 1 if found["faults"] else 0
+
+
+def keep_logs(scratch: Path, folder: Path) -> None:
+    for path in sorted((scratch / "stack" / "logs").glob("*.log")):
+        shutil.copy(path, folder / f"gpu_diffusion-{path.name}")
 
 
 def size(dry_run: bool) -> str:

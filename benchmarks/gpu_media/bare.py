@@ -45,7 +45,9 @@ def main() -> None:
     )
     for case in msgspec.convert(task["cases"], list[Case]):
         fixed = {"output_path": task["output"], "save_output": True}
-        generator.generate(sampling_params_kwargs=case.fields(99) | fixed)
+        made = generator.generate(sampling_params_kwargs=case.fields(99) | fixed)
+        if made is None:
+            raise RuntimeError(f"{case.name}: the generator gave nothing, see its log")
         took_s = []
         for seed in range(task["runs"]):
             began_s = time.monotonic()
