@@ -10,7 +10,7 @@ from sglang_worker.errors import ConfigError
 
 def check_nodes(explicit: Mapping[str, Any]) -> None:
     """``explicit``: SGLang's values by argparse destination. Raises ConfigError."""
-    nodes = int(explicit.get("nnodes") or 1)
+    nodes = int(explicit.get("nnodes", 1))
     rank = int(explicit.get("node_rank") or 0)
     if nodes < 1:
         raise ConfigError(f"--nnodes {nodes} is refused; accepted: 1 or more")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sglang_worker.config.parse import parse_worker_config
 from sglang_worker.errors import ConfigError
@@ -11,7 +13,7 @@ EVENTS = ("--kv-events-config", '{"publisher": "zmq", "endpoint": "tcp://*:65534
 
 
 def parse(*flags: str) -> None:
-    parse_worker_config(["--model-path", "/nowhere", *flags], {})
+    parse_worker_config(["--model-path", str(Path(__file__).parent), *flags], {})
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
