@@ -1,11 +1,15 @@
 """CPU time per chunk that the worker's relay takes, beside upstream's and beside none at all.
 
-``python -m benchmarks.relay [--chunks N] [--streams 1,64,1024] [--json FILE]``
+    python -m benchmarks.relay [--part saturated|paced|prompts] [--repeats N] [--write]
 
-A stub engine yields as fast as it can; runtime, handler and client are real. Per handler one
-worker process; the client opens S streams at once and counts chunks. Reported: CPU microseconds of
-the worker process per chunk (user and system, the runtime's threads included), and the time
-between two chunks of one stream beyond the bare generator's.
+A stub engine, the real runtime, handler and client; per handler one worker process. ``saturated``:
+the stub yields as fast as it can. ``prompts``: requests of one chunk each. ``paced``: all streams
+get a token at the same moments, as from a decode batch, and the client compares the clock with the
+moment at which each was made. The handlers take turns within every repeat. ``--write`` also writes
+benchmarks/results/relay.json and relay.md, keeping the parts that were not measured.
+
+``bare`` is the stub's generator served as it is, which the runtime pulls; ``bare-push`` the same
+pushed from the event loop, the floor of any relay.
 """
 
 from __future__ import annotations
@@ -19,131 +23,138 @@ import site
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
-HANDLERS = ("bare", "ours", "upstream")
+from benchmarks.machine import facts
+from benchmarks.relay_proof.measure import Load, Sample, measure, one_stream
+from benchmarks.relay_proof.table import Row, markdown, row_of
+
+HANDLERS = ("ours", "upstream", "bare", "bare-push")
 REPOSITORY = Path(__file__).resolve().parent.parent
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+RESULTS = REPOSITORY / "benchmarks" / "results"
 WARM_UP_CHUNKS = 200
-START_S = 90.0
+START_S = 120.0
+PARTS = {
+    "saturated": (Load(1, 4000), Load(64, 400), Load(1024, 20), Load(1024, 80)),
+    "prompts": tuple(Load(128, 1, prompt_tokens=tokens) for tokens in (8, 1024, 4096, 16384)),
+    "paced": (Load(1, 100, 10.0), Load(64, 20, 50.0), Load(1024, 10, 125.0)),
+}
 
 
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
-
-
-def start_worker(kind: str, path: str, folder: Path) -> subprocess.Popen[bytes]:
+def start_worker(
+    kind: str, path: str, log: Path, period_ms: float = 0.0
+) -> subprocess.Popen[bytes]:
     # PYTHONPATH before the overlay's place on the path: the plain package folder shows upstream's
     # handler, and our checkout gives the stub.
     packages = [str(REPOSITORY)]
     if kind == "upstream":
         packages.append(site.getsitepackages()[0])
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}
-    log = (folder / f"{kind}.log").open("wb")
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.relay_proof.worker", kind, path],
-        env=environ,
-        cwd=REPOSITORY,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.relay_proof.worker", kind, path, str(period_ms)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(packages)},
+            cwd=REPOSITORY,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
-async def one_stream(client: Any, chunks: int) -> int:
-    request = {
-        "model": "m",
-        "token_ids": [1, 2, 3, 4, 5, 6, 7, 8],
-        "stop_conditions": {"max_tokens": chunks, "ignore_eos": True},
-        "sampling_options": {"temperature": 0.0},
-        "output_options": {},
-    }
-    received = 0
-    async for _ in await client.random(request):
-        received += 1
-    return received
+def stop_worker(worker: subprocess.Popen[bytes]) -> None:
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
 
 
-async def measure(client: Any, pid: int, streams: int, chunks: int) -> dict[str, float]:
-    each = max(1, chunks // streams)
-    before_s, began_s = cpu_seconds(pid), time.monotonic()
-    received = sum(await asyncio.gather(*(one_stream(client, each) for _ in range(streams))))
-    wall_s, cpu_s = time.monotonic() - began_s, cpu_seconds(pid) - before_s
-    if received != each * streams:
-        raise RuntimeError(f"{received} of {each * streams} chunks arrived")
-    return {
-        "streams": streams,
-        "chunks": received,
-        "cpu_us_per_chunk": cpu_s / received * 1e6,
-        "gap_us": wall_s / each * 1e6,
-    }
+async def run_load(
+    runtime: Any, load: Load, repeats: int, folder: Path, workers: dict[str, int]
+) -> list[Row]:
+    """``workers``: process ids by handler."""
+    clients = {}
+    for kind in workers:
+        client = await runtime.endpoint(endpoint_path(kind, load.period_ms)).client()
+        try:
+            await asyncio.wait_for(client.wait_for_instances(), START_S)
+        except asyncio.TimeoutError:
+            raise RuntimeError((folder / f"{kind}.log").read_text()[-3000:]) from None
+        await one_stream(client, WARM_UP_CHUNKS if not load.period_ms else 2)
+        clients[kind] = client
+    samples: dict[str, list[Sample]] = {kind: [] for kind in workers}
+    for _ in range(repeats):
+        for kind, pid in workers.items():
+            samples[kind].append(await measure(clients[kind], pid, load))
+    return [row_of(kind, load, taken) for kind, taken in samples.items()]
 
 
-async def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+def endpoint_path(kind: str, period_ms: float) -> str:
+    return f"relay.{kind}-{period_ms * 1000:.0f}us.generate"
+
+
+async def run(parts: Sequence[str], repeats: int, folder: Path) -> list[Row]:
     from dynamo.runtime import DistributedRuntime
 
     runtime = DistributedRuntime(
         asyncio.get_running_loop(), "file", "tcp", event_plane="zmq", response_plane="tcp"
     )
-    rows: list[dict[str, Any]] = []
-    for kind in HANDLERS:
-        path = f"relay.{kind}.generate"
-        worker = start_worker(kind, path, folder)
-        try:
-            client = await runtime.endpoint(path).client()
-            await asyncio.wait_for(client.wait_for_instances(), START_S)
-            await one_stream(client, WARM_UP_CHUNKS)
-            for streams in options.streams:
-                # The least disturbed of several runs: a busy neighbour only ever adds.
-                measured = [
-                    await measure(client, worker.pid, streams, options.chunks)
-                    for _ in range(options.repeats)
-                ]
-                best = min(measured, key=lambda row: row["cpu_us_per_chunk"])
-                rows.append({"handler": kind, **best})
-                print(format_row(rows[-1]), flush=True)
-        except BaseException:
-            print((folder / f"{kind}.log").read_text()[-3000:], file=sys.stderr)
-            raise
-        finally:
-            worker.send_signal(signal.SIGKILL)
-            worker.wait()
+    rows: list[Row] = []
+    loads = [load for part in parts for load in PARTS[part]]
+    # The pace is the worker's; loads of one pace share their workers.
+    for period_ms in dict.fromkeys(load.period_ms for load in loads):
+        with ExitStack() as stack:
+            workers = {}
+            for kind in HANDLERS:
+                path = endpoint_path(kind, period_ms)
+                worker = start_worker(kind, path, folder / f"{kind}.log", period_ms)
+                stack.callback(stop_worker, worker)
+                workers[kind] = worker.pid
+            for load in loads:
+                if load.period_ms == period_ms:
+                    rows += await run_load(runtime, load, repeats, folder, workers)
     runtime.shutdown()
     return rows
 
 
-def format_row(row: dict[str, Any]) -> str:
-    return (
-        f"{row['handler']:>9} {row['streams']:>5} streams {row['chunks']:>7} chunks "
-        f"{row['cpu_us_per_chunk']:8.1f} us CPU per chunk {row['gap_us']:10.1f} us between chunks"
-    )
+def merged(parts: Sequence[str], rows: Sequence[Row]) -> list[Row]:
+    """``rows`` and, of the parts not measured now, those of the last record."""
+    record = RESULTS / "relay.json"
+    if not record.exists():
+        return list(rows)
+    measured = {load for part in parts for load in PARTS[part]}
+    known = {load for loads in PARTS.values() for load in loads}
+    kept = [
+        row
+        for row in msgspec.convert(json.loads(record.read_text())["rows"], list[Row])
+        if row.load in known - measured
+    ]
+    return [*rows, *kept]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chunks", type=int, default=40_000, help="per measurement")
-    parser.add_argument(
-        "--streams",
-        type=lambda text: [int(part) for part in text.split(",")],
-        default=[1, 64, 1024],
-    )
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="also write the rows here")
-    options = parser.parse_args()
+    flags = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__)
+    flags.add_argument("--part", choices=[*PARTS, "all"], default="all")
+    flags.add_argument("--repeats", type=int, default=5)
+    flags.add_argument("--write", action="store_true", help="write benchmarks/results")
+    options = flags.parse_args()
+    parts = list(PARTS) if options.part == "all" else [options.part]
     with tempfile.TemporaryDirectory(prefix="relay-") as scratch:
         folder = Path(scratch)
         os.environ["DYN_FILE_KV"] = str(folder / "discovery")
-        os.environ.setdefault("DYN_LOG", "off")
+        os.environ.setdefault("DYN_LOG", "error")
         for name in ("DYN_TCP_RPC_HOST", "DYN_TCP_RESPONSE_STREAM_HOST", "DYN_EVENT_PLANE_HOST"):
             os.environ.setdefault(name, "127.0.0.1")
-        rows = uvloop.run(run(options, folder))
-    if options.json is not None:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        measured = facts()
+        rows = uvloop.run(run(parts, options.repeats, folder))
+    if options.write:
+        rows = merged(parts, rows)
+        record = {"machine": measured, "rows": msgspec.to_builtins(rows)}
+        (RESULTS / "relay.json").write_text(json.dumps(record, indent=1) + "\n")
+        (RESULTS / "relay.md").write_text(markdown(measured, rows))
+    print(markdown(measured, rows))
     return 0
 
 

@@ -1,6 +1,6 @@
 """One worker process: the real runtime, a stub engine, and the handler under test.
 
-``python benchmarks/relay_proof/worker.py ours|upstream|bare ENDPOINT``
+``python -m benchmarks.relay_proof.worker ours|upstream|bare|bare-push ENDPOINT PERIOD_MS``
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from dynamo.runtime import DistributedRuntime
 
 from benchmarks.relay_proof.stub import StubEngine, StubManager
 
+Handler = Callable[..., AsyncIterator[Any]]
 
-def ours() -> Callable[..., AsyncIterator[Any]]:
+
+def ours(manager: StubManager) -> Handler:
     from sglang_worker.engine import compat
     from sglang_worker.engine.dynamo_compat import pushing
     from sglang_worker.engine.egress import Egress
@@ -31,11 +33,11 @@ def ours() -> Callable[..., AsyncIterator[Any]]:
     limits = EngineLimits(
         vocab_size=32000, context_length=1 << 20, request_fields=compat.request_fields()
     )
-    handler = GenerateHandler(StubManager(), limits, AdmissionGate(), probe_test("_PROBE"))
+    handler = GenerateHandler(manager, limits, AdmissionGate(), probe_test("_PROBE"))
     return pushing(handler.generate, Egress())
 
 
-def upstream() -> Callable[..., AsyncIterator[Any]]:
+def upstream(manager: StubManager) -> Handler:
     from dynamo.common.constants import DisaggregationMode
     from dynamo.sglang.request_handlers.llm.decode_handler import DecodeWorkerHandler
 
@@ -51,13 +53,12 @@ def upstream() -> Callable[..., AsyncIterator[Any]]:
         dynamo_args=SimpleNamespace(use_sglang_tokenizer=False, enable_rl=False),
         serving_mode=DisaggregationMode.AGGREGATED,
     )
-    handler = DecodeWorkerHandler(StubEngine(StubManager()), config)
+    handler = DecodeWorkerHandler(StubEngine(manager), config)
     return handler.generate
 
 
-def bare() -> Callable[..., AsyncIterator[Any]]:
-    """The stub's tokens with nothing between them and the runtime: the floor of both."""
-    manager = StubManager()
+def bare(manager: StubManager) -> Handler:
+    """The stub's tokens with nothing between them and the runtime, which pulls them."""
 
     async def generate(request: Any, context: Any) -> AsyncIterator[Any]:
         count = request["stop_conditions"]["max_tokens"]
@@ -67,11 +68,31 @@ def bare() -> Callable[..., AsyncIterator[Any]]:
     return generate
 
 
-async def serve(kind: str, path: str) -> None:
+def bare_push(manager: StubManager) -> Handler:
+    """The same pushed from the event loop itself: the floor of any relay. A reader that stalls
+    would stop the whole process."""
+
+    async def generate(
+        request: Any, context: Any, response_sender: Any = None
+    ) -> AsyncIterator[Any]:
+        count = request["stop_conditions"]["max_tokens"]
+        async for output in manager.stream(context.id(), count):
+            response_sender.send({"token_ids": output["output_ids"]})
+        response_sender.close()
+        return
+        yield
+
+    return generate
+
+
+HANDLERS = {"ours": ours, "upstream": upstream, "bare": bare, "bare-push": bare_push}
+
+
+async def serve(kind: str, path: str, period_ms: float) -> None:
     runtime = DistributedRuntime(
         asyncio.get_running_loop(), "file", "tcp", event_plane="zmq", response_plane="tcp"
     )
-    handler = {"ours": ours, "upstream": upstream, "bare": bare}[kind]()
+    handler = HANDLERS[kind](StubManager(period_ms / 1000))
     gc.collect()
     gc.freeze()
     await runtime.endpoint(path).serve_endpoint(handler)
@@ -79,4 +100,4 @@ async def serve(kind: str, path: str) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    uvloop.run(serve(sys.argv[1], sys.argv[2]))
+    uvloop.run(serve(sys.argv[1], sys.argv[2], float(sys.argv[3])))
