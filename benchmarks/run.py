@@ -8,6 +8,8 @@ import sys
 COMMANDS = (
     ("benchmarks.serving",),
     ("benchmarks.drain", "--short"),
+    ("benchmarks.metrics",),
+    ("benchmarks.memory",),
 )
 
 
