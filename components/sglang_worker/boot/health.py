@@ -16,10 +16,12 @@ from pathlib import Path
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine import dynamo_compat
 from sglang_worker.engine.compat_health import SglangActivity
+from sglang_worker.engine.diffusion import GeneratorEngine
 from sglang_worker.engine.launch import WorkerEngine
 from sglang_worker.observability.health.activity import Activity, CountedActivity
 from sglang_worker.observability.health.judge import Bounds
 from sglang_worker.observability.health.monitor import HealthMonitor, Watched
+from sglang_worker.observability.health.steps import StepActivity
 from sglang_worker.runners.folder import VARIABLE as REPORT_FOLDER
 from sglang_worker.runners.later import RunnerWatch
 from sglang_worker.workers.service import WorkerService
@@ -123,4 +125,6 @@ def activity_of(started: Started) -> Activity:
         folder = os.environ.get(REPORT_FOLDER)
         path = None if folder is None else Path(folder)
         return SglangActivity(engine.tokenizer_manager, path, engine.engine.server_args)
+    if isinstance(engine, GeneratorEngine):
+        return StepActivity(engine.position, engine.held_request_ids)
     return CountedActivity(engine.held_request_ids)

@@ -39,6 +39,8 @@ class GeneratorFacts(msgspec.Struct, frozen=True):
     requires_image: bool
     default_fps: int
     replicas: int = 1
+    # Fewer steps are an error for some distilled models.
+    min_steps: int = 1
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -109,6 +111,7 @@ def read_facts(server_args: Any) -> GeneratorFacts:
         requires_image=bool(task.requires_image_input()),
         default_fps=int(defaults.fps),
         replicas=int(server_args.dp_size or 1),
+        min_steps=int(getattr(defaults, "min_num_inference_steps", 1)),
     )
 
 
@@ -126,10 +129,13 @@ class Generator:
     def generate(self, fields: Mapping[str, Any]) -> list[Output]:
         """Blocks until every output is a file.
 
-        Raises ValueError for what SGLang refuses before it starts, GeneratorFailed for the rest.
+        ``external_trace_header`` among the fields continues the client's trace. Raises ValueError
+        for what SGLang refuses before it starts, GeneratorFailed for the rest.
         """
         self._generator.failures.reason = None
-        results = self._generator.generate(sampling_params_kwargs=dict(fields))
+        sampling = dict(fields)
+        trace = sampling.pop("external_trace_header", None)
+        results = self._generator.generate(sampling, trace)
         if results is None:
             reason = self._generator.failures.reason
             raise GeneratorFailed(reason or "SGLang gave no output and no reason")

@@ -23,7 +23,9 @@ from sglang_worker.engine.step_board import StepBoard
 
 BAR = "sglang.multimodal_gen.runtime.pipelines_core.stages.base.PipelineStage.progress_bar"
 RUN = "sglang.multimodal_gen.runtime.managers.gpu_worker.run_scheduler_process"
-# Fused in sgl-kernel's CPU build, which the CPU platform does without.
+# Fused in sgl-kernel's CPU build, which the CPU platform does without: SGLang's own PyTorch
+# versions stand in.
+SCALE_SHIFT = "sglang.kernels.ops.diffusion.modulate.scale_shift_triton.fuse_scale_shift_kernel"
 FUSED_NORMS = (
     "sglang.multimodal_gen.runtime.layers.layernorm._NormScaleShift.forward_cpu",
     "sglang.multimodal_gen.runtime.layers.layernorm._ScaleResidualNormScaleShift.forward_cpu",
@@ -32,17 +34,17 @@ FUSED_NORMS = (
 logger = logging.getLogger(__name__)
 
 
-def run(board_path: str, ranks: int, native_norms: bool, spec: Any) -> None:
+def run(board_path: str, ranks: int, plain_kernels: bool, spec: Any) -> None:
     """Run one rank until the generator stops; ``spec`` is SGLang's ``SchedulerProcessSpec``."""
     from sglang.multimodal_gen.runtime.managers.worker_bootstrap import (
         bootstrap_scheduler_process,
     )
 
-    _register(StepBoard(Path(board_path), ranks), int(spec.rank), native_norms)
+    _register(StepBoard(Path(board_path), ranks), int(spec.rank), plain_kernels)
     bootstrap_scheduler_process(spec)
 
 
-def _register(board: StepBoard, rank: int, native_norms: bool) -> None:
+def _register(board: StepBoard, rank: int, plain_kernels: bool) -> None:
     try:
         from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry
         from sglang.srt.plugins.hook_registry import HookType
@@ -51,9 +53,10 @@ def _register(board: StepBoard, rank: int, native_norms: bool) -> None:
         return
     HookRegistry.register(BAR, _bar_hook(board, rank), HookType.AROUND)
     HookRegistry.register(RUN, _announcing(board, rank), HookType.AROUND)
-    if native_norms:
+    if plain_kernels:
         for target in FUSED_NORMS:
-            HookRegistry.register(target, _native, HookType.REPLACE)
+            HookRegistry.register(target, _plain_norm, HookType.REPLACE)
+        HookRegistry.register(SCALE_SHIFT, _plain_scale_shift, HookType.REPLACE)
 
 
 def _announcing(board: StepBoard, rank: int) -> Callable[..., Any]:
@@ -89,5 +92,11 @@ def _bar_hook(board: StepBoard, rank: int) -> Callable[..., Any]:
     return progress_bar
 
 
-def _native(norm: Any, *arguments: Any, **keywords: Any) -> Any:
+def _plain_norm(norm: Any, *arguments: Any, **keywords: Any) -> Any:
     return norm.forward_native(*arguments, **keywords)
+
+
+def _plain_scale_shift(*arguments: Any, **keywords: Any) -> Any:
+    from sglang.kernels.ops.diffusion.common.fallback_torch import fuse_scale_shift_kernel_native
+
+    return fuse_scale_shift_kernel_native(*arguments, **keywords)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from sglang_worker.config.diffusion_flags import generator_arguments
 from sglang_worker.config.server_args import free_port
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
@@ -131,13 +133,17 @@ class GeneratorEngine:
     def progress(self, number: int) -> Progress | None:
         return None if self._stopped else self._board.progress(number)
 
+    def position(self) -> int:
+        """Changes with every step of any rank."""
+        return 0 if self._stopped else self._board.position()
+
     # --- OwnedEngine -----------------------------------------------------------------------------
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The one that serves; there is no other."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            self._loop = uvloop.new_event_loop()
         return self._loop
 
     def begin(self) -> None:
@@ -203,6 +209,11 @@ def _start_in(
         server_args = compat_diffusion.server_arguments({**ports, **arguments})
         facts = compat_diffusion.read_facts(server_args)
         _require_kind(config, facts)
+        if not compat_diffusion.is_native(server_args):
+            logger.warning(
+                "SGLang has no pipeline of its own for this model's name and runs diffusers': "
+                "slower, without progress, and a cancelled generation runs to its end"
+            )
         ranks = int(server_args.num_gpus)
         path = folder / "steps"
         board = StepBoard.create(path, ranks)

@@ -71,6 +71,10 @@ class StepBoard:
         slot = next((one for one in self._slots() if one.request == request), None)
         return None if slot is None else Progress(slot.done, slot.total)
 
+    def position(self) -> int:
+        """Changes whenever any rank passes a boundary."""
+        return hash(tuple((slot.request, slot.passed) for slot in self._slots()))
+
     def cancel(self, request: int) -> None:
         """Ask every rank to leave the request at its next common step boundary."""
         with self._locked():

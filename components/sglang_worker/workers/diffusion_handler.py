@@ -7,7 +7,7 @@ import base64
 import logging
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class DiffusionHandler(RequestsInFlight):
         loader: MediaLoader,
         admission: Admission,
         is_probe: IsProbe,
+        *,
+        traces: bool = False,
     ) -> None:
         self._kind = kind
         self._generator = generator
@@ -69,6 +71,7 @@ class DiffusionHandler(RequestsInFlight):
         self._loader = loader
         self._admission = admission
         self._is_probe = is_probe
+        self._traces = traces
         self._live: set[GenerationJob] = set()
 
     async def generate(self, request: Any, context: Any) -> AsyncIterator[Answer]:
@@ -86,7 +89,7 @@ class DiffusionHandler(RequestsInFlight):
             reference = await self._reference(call, gone)
             if gone.done():
                 return
-            job = self._start(call, reference, probe)
+            job = self._start(call, self._extra(reference, context), probe)
             gone.add_done_callback(job.stop)
             finished = await job.outcome()
             if finished is not None:
@@ -102,10 +105,17 @@ class DiffusionHandler(RequestsInFlight):
                 gone.cancel()
             self._leave(job, ticket, reference)
 
-    def _start(self, call: MediaCall, reference: Path | None, probe: bool) -> GenerationJob:
-        fields = call.fields
+    def _extra(self, reference: Path | None, context: Any) -> dict[str, Any]:
+        """Fields of the generator that are not in the request's body."""
+        extra: dict[str, Any] = {}
         if reference is not None:
-            fields = {**fields, "image_path": str(reference)}
+            extra["image_path"] = str(reference)
+        if self._traces:
+            extra["external_trace_header"] = context.trace_headers()
+        return extra
+
+    def _start(self, call: MediaCall, extra: Mapping[str, Any], probe: bool) -> GenerationJob:
+        fields = {**call.fields, **extra}
         extension = "jpg" if call.format == "jpeg" else call.format
         job = GenerationJob(self._generator, self._line, fields, extension, probe=probe)
         self._live.add(job)

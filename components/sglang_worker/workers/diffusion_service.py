@@ -20,6 +20,12 @@ from sglang_worker.workers.health import check_override
 from sglang_worker.workers.media_card import MediaCard, MediaService, media_payload
 from sglang_worker.workers.probes import probe_test
 
+# 64 x 64 pixels, for models that turn an image into another or into a video.
+GRAY_SQUARE = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAAAAACPAi4CAAAAK0lEQVR42u3MMREAAAgEoNfkRjeEmwcB"
+    "qMlNRyAQCAQCgUAgEAgEAsHzYAFAdAEArKmlZAAAAABJRU5ErkJggg=="
+)
 # Each may take minutes; `--max-queued-requests` changes it.
 DEFAULT_WAITING = 16
 
@@ -51,9 +57,10 @@ def build_media_service(
         ),
         context.admission,
         probe_test(key),
+        traces=bool(explicit.get("enable_trace")),
     )
     name, *aliases = config.model.served_model_names
-    payload = media_payload(key, {**probe, "model": name}, override)
+    payload = media_payload(key, {**fitting(probe, context.engine.facts), "model": name}, override)
     return MediaService(
         ServedEndpoint(context.runtime, config.endpoint),
         handler.generate,
@@ -62,6 +69,15 @@ def build_media_service(
         health_payload=payload,
         first_requests=(payload,),
     )
+
+
+def fitting(probe: Mapping[str, Any], facts: GeneratorFacts) -> dict[str, Any]:
+    """The probe with what this model cannot do without."""
+    nvext = {**probe["nvext"], "num_inference_steps": facts.min_steps}
+    given = {**probe, "nvext": nvext}
+    if facts.requires_image:
+        given["input_reference"] = GRAY_SQUARE
+    return given
 
 
 def media_limits(facts: GeneratorFacts) -> MediaLimits:

@@ -26,6 +26,10 @@ LOOK_INTERVAL_S = 1.0
 # At most one line of progress per generation in this time.
 LOG_INTERVAL_S = 5.0
 INTERNAL_ERROR = 500
+# Fields of the generator that are no business of the log's.
+HIDDEN = frozenset(
+    {"prompt", "negative_prompt", "image_path", "output_compression", "external_trace_header"}
+)
 
 logger = logging.getLogger(__name__)
 
@@ -188,8 +192,7 @@ class GenerationJob:
 
 def describe(fields: Mapping[str, Any]) -> str:
     """A request in the log: everything but the prompts."""
-    hidden = ("prompt", "negative_prompt", "image_path", "output_compression")
-    return ", ".join(f"{name} {value}" for name, value in fields.items() if name not in hidden)
+    return ", ".join(f"{name} {value}" for name, value in fields.items() if name not in HIDDEN)
 
 
 def _read(outputs: list[Output]) -> tuple[bytes, ...]:

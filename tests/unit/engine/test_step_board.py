@@ -31,6 +31,10 @@ def test_a_second_process_sees_progress_and_cancellation(tmp_path: Path) -> None
     assert worker.progress(7) is None
     assert rank.pass_boundary(0, 7, Progress(2, 9))
     assert worker.progress(7) == Progress(2, 9)
+    before = worker.position()
+    assert worker.position() == before
+    assert rank.pass_boundary(0, 7, Progress(2, 9))
+    assert worker.position() != before
     worker.cancel(7)
     assert not rank.pass_boundary(0, 7, Progress(3, 9))
 

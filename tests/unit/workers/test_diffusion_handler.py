@@ -11,19 +11,25 @@ from typing import Any
 
 import pytest
 from dynamo.llm.exceptions import EngineShutdown, HttpError, InvalidArgument, WorkerUnavailable
-from sglang_worker.engine.compat_diffusion import GeneratorFailed
+from sglang_worker.engine.compat_diffusion import GeneratorFacts, GeneratorFailed
 from sglang_worker.engine.step_board import Progress
 from sglang_worker.lifecycle.gate import AdmissionGate
+from sglang_worker.media import data_uri as data_uri_module
+from sglang_worker.media import images
 from sglang_worker.media.load import MediaLoader
 from sglang_worker.media.settings import MediaSettings
 from sglang_worker.media_output.store import open_store
 from sglang_worker.requests.images import map_image_request
 from sglang_worker.requests.images_and_videos import MediaLimits
+from sglang_worker.requests.videos import map_video_request
 from sglang_worker.workers import generation_job
 from sglang_worker.workers.diffusion_handler import DiffusionHandler, MediaKind
+from sglang_worker.workers.diffusion_service import fitting, media_limits
 from sglang_worker.workers.generation_line import GenerationLine
+from sglang_worker.workers.image_diffusion import PROBE as IMAGE_PROBE
 from sglang_worker.workers.image_diffusion import image_answer
 from sglang_worker.workers.probes import probe_test
+from sglang_worker.workers.video_generation import PROBE as VIDEO_PROBE
 
 from tests.support.wait import wait_until_async
 from tests.unit.workers.fake_generator import FakeContext, FakeGenerator, settle
@@ -324,3 +330,31 @@ async def test_probes_are_not_logged(bench: Bench, caplog: pytest.LogCaptureFixt
     bench.generator.finish(1, b"pixels")
     await asked
     assert caplog.text == ""
+
+
+async def test_the_clients_trace_reaches_the_generator_only_when_asked_for(bench: Bench) -> None:
+    bench.handler._traces = True
+    context = FakeContext()
+    context.trace_headers = lambda: {"traceparent": "00-1"}  # type: ignore[attr-defined]
+    asked = bench.ask(REQUEST, context)
+    await bench.running()
+    assert bench.generator.calls[0]["external_trace_header"] == {"traceparent": "00-1"}
+    bench.generator.finish(1, b"pixels")
+    await asked
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+def test_the_health_payload_fits_every_model(kind: str) -> None:
+    facts = GeneratorFacts(
+        *("TI2I", kind == "image", kind == "video", True, True),
+        default_fps=16,
+        min_steps=4,
+    )
+    probe, mapping = {
+        "image": (IMAGE_PROBE, map_image_request),
+        "video": (VIDEO_PROBE, map_video_request),
+    }[kind]
+    call = mapping(fitting(probe, facts), media_limits(facts))
+    assert call.fields["num_inference_steps"] == 4
+    assert call.reference is not None
+    images.check_pixels(data_uri_module.decode(call.reference, 1 << 20))
