@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine.capacity import read_capacity
+from sglang_worker.engine.launch import WorkerEngine
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
 from sglang_worker.observability.attach import attach, sglang_series
 from sglang_worker.observability.kv_events.counters import COUNTERS
@@ -92,16 +93,18 @@ def _sglang(started: Started, *, worker_id: int) -> Any:
 
 def _cache(started: Started, service: WorkerService) -> CacheSource | None:
     """None for engines without SGLang schedulers."""
-    engine: Any = getattr(started.engine, "engine", None)
-    if engine is None or started.runners is None:
+    if started.runners is None:
         return None
-    capacity = read_capacity(engine)
+    engine = cast(WorkerEngine, started.engine)
+    capacity = read_capacity(engine.engine)
+    # As the total is counted, and as the router hears it.
+    page_tokens = int(engine.server_args.page_size or 1)
     publishers = [work for work in service.background if isinstance(work, LoadPublisher)]
 
     def loads() -> Mapping[int, CacheLoad]:
         return {
             load.dp_rank: CacheLoad(
-                used_blocks=blocks_of(load.used_tokens, capacity.kv_block_tokens),
+                used_blocks=blocks_of(load.used_tokens, page_tokens),
                 hit_ratio=load.hit_ratio,
             )
             for publisher in publishers
