@@ -43,9 +43,11 @@ def _run(argv: Sequence[str]) -> int:
     logs.configure(os.environ)
     started = boot(argv, os.environ)
     try:
+        from sglang_worker.boot.follower import Follower, is_follower
         from sglang_worker.boot.serving import Serving
 
         loop = started.engine.loop
-        return int(loop.run_until_complete(Serving(started, loop).run()))
+        program = Follower if is_follower(started) else Serving
+        return int(loop.run_until_complete(program(started, loop).run()))
     finally:
         started.close()

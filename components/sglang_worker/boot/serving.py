@@ -8,11 +8,13 @@ import logging
 from typing import Any
 from urllib.parse import urlsplit
 
+from sglang_worker.boot import nodes
 from sglang_worker.boot.health import HealthState
 from sglang_worker.boot.metrics import expose_worker
 from sglang_worker.boot.routes import attach_routes
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine import dynamo_compat, dynamo_compat_peers
+from sglang_worker.engine.launch import WorkerEngine
 from sglang_worker.engine.owned import NoControl
 from sglang_worker.engine.signals import SignalOwner
 from sglang_worker.errors import ExitCode
@@ -75,6 +77,7 @@ class Serving:
 
     async def _run_with(self, runtime: object) -> ExitCode:
         started = self._started
+        await self._meet_other_nodes(runtime)
         gate = AdmissionGate()
         service = worker_module(started.config.worker_type).build(
             WorkerContext(
@@ -104,6 +107,21 @@ class Serving:
             service.stop_background()
             for task in (serving, stopped):
                 task.cancel()
+
+    async def _meet_other_nodes(self, runtime: object) -> None:
+        """Before the worker is built: the model card shows the ranks of all nodes."""
+        engine, watch = self._started.engine, self._started.runners
+        if not isinstance(engine, WorkerEngine) or watch is None or nodes.alone(engine):
+            return
+        if self._started.listener is not None:
+            self._started.listener.publish(phase=Phase.WAITING_FOR_PEERS)
+        await nodes.gather(
+            self._started.config,
+            engine,
+            runtime,
+            watch,
+            lambda: self._early_signal is not None or engine.lost_process,
+        )
 
     def _parts(self, runtime: object, service: WorkerService, health: HealthState) -> wiring.Parts:
         started = self._started

@@ -16,6 +16,7 @@ from sglang_worker.config.sglang_flags import MODE_FLAG
 from sglang_worker.config.strict_parser import one_line
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
 from sglang_worker.errors import ConfigError
+from sglang_worker.observability import forward_passes
 from sglang_worker.observability.kv_events.settings import with_router_format
 from sglang_worker.redaction import redact_command
 
@@ -110,6 +111,7 @@ def overrides(config: WorkerConfig, defaults: Mapping[str, Any]) -> dict[str, An
     wanted["incremental_streaming_output"] = True
     if explicit.get("kv_events_config"):
         wanted["kv_events_config"] = with_router_format(explicit["kv_events_config"])
+    wanted.update(forward_passes.engine_flags(config, os.environ))
     if explicit.get("disaggregation_mode") in ("prefill", "decode"):
         wanted.setdefault("disaggregation_bootstrap_port", free_port())
     if config.worker_type is WorkerType.LLM_DIFFUSION:

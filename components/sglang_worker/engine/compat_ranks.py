@@ -29,6 +29,10 @@ def node_rank(server_args: Any) -> int:
     return int(compat.resolved(server_args).node_rank or 0)
 
 
+def nodes(server_args: Any) -> int:
+    return int(compat.resolved(server_args).nnodes or 1)
+
+
 def group_address(server_args: Any) -> str | None:
     """``host:port`` that all nodes of one engine share, its host resolved; None on one node.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 GROUP_KEY = "sglang_worker_group_id"
-"""Runtime data of the leader's card by which the other nodes of its engine find it."""
+"""Runtime data of a multi-node engine's card: the address that its nodes share, under the name that
+Dynamo's own worker uses."""
 
 
 def relay_kv_events(
@@ -56,11 +56,9 @@ def relay_forward_passes(endpoint: Any, zmq_endpoint: str) -> Any:
     return FpmEventRelay(endpoint=endpoint, zmq_endpoint=zmq_endpoint)
 
 
-async def leader_of(endpoint: Any, group: str, timeout_s: float | None = None) -> tuple[Any, int]:
-    """Dynamo's Client of the endpoint, and the instance whose card carries ``group``.
-
-    Waits until it is registered. Raises TimeoutError or what discovery raises.
-    """
-    client = await endpoint.client()
-    waiting = client.wait_for_instance_by_runtime_data(GROUP_KEY, group)
-    return client, int(await asyncio.wait_for(waiting, timeout_s))
+async def ask_once(client: Any, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The first chunk of any instance's answer. Raises what the runtime raises."""
+    stream = await client.random(dict(request), annotated=False)
+    async for chunk in stream:
+        return dict(chunk)
+    raise ConnectionError("the answer was empty")

@@ -7,6 +7,7 @@ import atexit
 import logging
 import time
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from sglang_worker.config.worker_config import WorkerConfig
@@ -32,7 +33,6 @@ class WorkerEngine:
     ) -> None:
         self.engine = engine
         self.started_in_s = started_in_s
-        self.limits: EngineLimits = compat.read_limits(engine)
         self._record = record
         self._watch: DeathWatch | None = None
         self._stopped = False
@@ -41,7 +41,12 @@ class WorkerEngine:
 
     @property
     def tokenizer_manager(self) -> Any:
+        """None on a later node of a multi-node engine: requests enter on the first."""
         return self.engine.tokenizer_manager
+
+    @cached_property
+    def limits(self) -> EngineLimits:
+        return compat.read_limits(self.engine)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -72,6 +77,11 @@ class WorkerEngine:
         """Every engine process by pid, those of the data-parallel controller included."""
         names = self._record.names()
         return {**names, **compat_engine.grandchild_names(self.engine, names)}
+
+    @property
+    def lost_process(self) -> bool:
+        """Whether a process that was started here has ended; before `watch_deaths` can tell."""
+        return any(not process.is_alive() for _, process in self._record.processes)
 
     def watch_deaths(
         self, loop: asyncio.AbstractEventLoop, on_death: Callable[[Death], None]

@@ -93,6 +93,19 @@ class RunnerWatch:
         return self._reports
 
     @property
+    def records(self) -> Mapping[int, RankRecord]:
+        return self._records
+
+    @property
+    def strict(self) -> bool:
+        return self._strict
+
+    def join(self, records: Mapping[int, RankRecord], reports: Sequence[RunnerReport]) -> None:
+        """Other nodes have reported: ``records`` of all nodes and what they make together."""
+        self._records = records
+        self._reports = tuple(reports)
+
+    @property
     def healthy(self) -> bool:
         return not (self._strict and self._changes)
 

@@ -74,6 +74,15 @@ def check(engine: Any, server_args: Any, folder: ReportFolder) -> RunnerWatch:
     return RunnerWatch(collected.records, reports, strict=strict)
 
 
+def join(engine: Any, watch: RunnerWatch, records: Mapping[int, RankRecord]) -> None:
+    """Another node's records into ``watch``. Raises StartupCheckError as `verify` does."""
+    known = {**watch.records, **records}
+    reports = verify(Collected(known, tuple(known)), strict=watch.strict)
+    watch.join(known, reports)
+    log(reports)
+    publish(engine, reports)
+
+
 def log(reports: tuple[RunnerReport, ...]) -> None:
     """The startup table, and a warning line per difference."""
     for line in table.lines(reports):

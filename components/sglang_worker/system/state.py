@@ -20,7 +20,7 @@ AGE_HEADER = "X-Worker-State-Age-S"
 
 
 class Phase(str, Enum):
-    """What ``/startup`` reports until the worker has registered once."""
+    """What ``/startup`` reports; only the last two count as started."""
 
     LOADING = "loading"
     COMPILING = "compiling"
@@ -28,6 +28,8 @@ class Phase(str, Enum):
     WARMING = "warming"
     WAITING_FOR_PEERS = "waiting for peers"
     REGISTERED = "registered"
+    FOLLOWING = "following"
+    """Instead of registered, on a later node of an engine: its ranks run, its leader serves."""
 
 
 class RuntimeAddress(msgspec.Struct, frozen=True):
