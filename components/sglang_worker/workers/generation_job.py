@@ -134,12 +134,17 @@ class GenerationJob:
         except asyncio.CancelledError:
             self._settle(None)
         except GeneratorFailed as error:
-            logger.error("%s failed: %s", self.name, error)
-            self._settle(
-                RefusedByEngine(INTERNAL_ERROR, f"the generation failed: {_first_line(error)}")
-            )
+            self._settle(self._refusal(error))
         except Exception as error:
             self._settle(error)
+
+    def _refusal(self, error: GeneratorFailed) -> RefusedByEngine:
+        reason = _first_line(error)
+        if self._outcome.done():
+            logger.info("%s: the generator has let go (%s)", self.name, reason)
+        else:
+            logger.error("%s failed: %s", self.name, error)
+        return RefusedByEngine(INTERNAL_ERROR, f"the generation failed: {reason}")
 
     def _settle(self, result: Finished | Exception | None) -> None:
         if self._outcome.done():

@@ -358,3 +358,22 @@ def test_the_health_payload_fits_every_model(kind: str) -> None:
     assert call.fields["num_inference_steps"] == 4
     assert call.reference is not None
     images.check_pixels(data_uri_module.decode(call.reference, 1 << 20))
+
+
+async def test_a_cancellation_is_no_error_in_the_log_but_a_failure_is(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = FakeContext()
+    asked = bench.ask(REQUEST, context)
+    await bench.running()
+    context.leave()
+    await asked
+    bench.generator.break_(1, GeneratorFailed("cancelled after step 3 of 9"))
+    await bench.until(lambda: bench.gate.in_flight == 0)
+    assert [record.levelname for record in caplog.records if record.levelno > 20] == []
+    asked = bench.ask(REQUEST)
+    await bench.running(2)
+    bench.generator.break_(2, GeneratorFailed("out of memory\nTraceback …"))
+    with pytest.raises(HttpError):
+        await asked
+    assert "generation-2 failed: out of memory" in caplog.text
