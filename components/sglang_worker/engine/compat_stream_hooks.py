@@ -8,7 +8,6 @@ with the module's ``encode``), ``managers/scheduler_components/kv_events_publish
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,8 @@ def stop_unread_metrics() -> None:
     """SGLang pushes a load message per logged batch to a socket that only Dynamo's own worker
     reads. This worker reads loads from shared memory instead, and without a reader the messages
     would pile up in the scheduler for ever: the socket has no high-water mark."""
-    if importlib.util.find_spec(KV_METRICS) is None:
-        return
-    publisher = getattr(importlib.import_module(KV_METRICS), "SchedulerKvEventsPublisher", None)
-    if publisher is not None and hasattr(publisher, "emit_kv_metrics"):
+    publisher = getattr(_module(KV_METRICS), "SchedulerKvEventsPublisher", None)
+    if hasattr(publisher, "emit_kv_metrics"):
         publisher.emit_kv_metrics = _nothing
 
 
@@ -46,10 +43,17 @@ def stamp_passes(path: Path) -> None:
 
     SGLang wants it before the engine starts, when the runtime, which gives it, does not exist.
     """
-    if importlib.util.find_spec(PASSES) is None:
-        return
-    module: Any = importlib.import_module(PASSES)
-    module.encode = stamped(module.encode, path)
+    module = _module(PASSES)
+    if hasattr(module, "encode"):
+        module.encode = stamped(module.encode, path)
+
+
+def _module(name: str) -> Any:
+    """None where this SGLang has no such module."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
 
 
 def stamped(encode: Callable[[Any], bytes], path: Path) -> Callable[[Any], bytes]:

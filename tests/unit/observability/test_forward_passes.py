@@ -78,3 +78,9 @@ def test_the_instance_is_put_in_as_soon_as_it_is_known(tmp_path: Path) -> None:
     assert sent() == "123456789012345678"
     path.unlink()
     assert sent() == "123456789012345678"
+
+
+def test_a_release_without_the_modules_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat_stream_hooks, "PASSES", "sglang_worker.no_such_folder.passes")
+    monkeypatch.setattr(compat_stream_hooks, "KV_METRICS", "sglang_worker.no_such_module")
+    compat_stream_hooks.install("/nowhere")
