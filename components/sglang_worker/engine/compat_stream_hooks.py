@@ -29,7 +29,7 @@ def stop_unread_metrics() -> None:
     """SGLang pushes a load message per logged batch to a socket that only Dynamo's own worker
     reads. This worker reads loads from shared memory instead, and without a reader the messages
     would pile up in the scheduler for ever: the socket has no high-water mark."""
-    publisher = getattr(_module(KV_METRICS), "SchedulerKvEventsPublisher", None)
+    publisher: Any = getattr(_module(KV_METRICS), "SchedulerKvEventsPublisher", None)
     if hasattr(publisher, "emit_kv_metrics"):
         publisher.emit_kv_metrics = _nothing
 
