@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 COMMANDS = (
-    ("benchmarks.serving",),
+    ("benchmarks.demo_rates",),
     ("benchmarks.drain", "--short"),
     ("benchmarks.metrics",),
     ("benchmarks.memory",),
