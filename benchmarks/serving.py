@@ -21,6 +21,7 @@ import msgspec
 
 from benchmarks.drain_proof.fleet import upstream_kind
 from benchmarks.machine import facts
+from benchmarks.relay_proof.measure import cpu_seconds
 from benchmarks.serving_proof.client import Load, Round, play
 from benchmarks.serving_proof.table import Row, markdown
 from tests.support.checkpoints import checkpoint
@@ -44,20 +45,21 @@ LOADS = (
     Load("32 streams", 32, 8, 48),
     Load("4 long prompts", 4, 400, 8),
 )
-Start = Callable[[Stack, Sequence[str]], str]
+# The address to ask, and the process that holds SGLang's tokenizer manager.
+Start = Callable[[Stack, Sequence[str]], tuple[str, int]]
 
 
 def start_dynamo(environ: Mapping[str, str]) -> Start:
-    def start(stack: Stack, arguments: Sequence[str]) -> str:
+    def start(stack: Stack, arguments: Sequence[str]) -> tuple[str, int]:
         frontend = stack.start_frontend()
-        stack.start_worker(*arguments, environ=environ)
+        worker = stack.start_worker(*arguments, environ=environ)
         frontend.wait_for_model(MODEL, deadline_s=READY_S)
-        return f"http://127.0.0.1:{frontend.http_port}"
+        return f"http://127.0.0.1:{frontend.http_port}", worker.pid
 
     return start
 
 
-def start_sglang(stack: Stack, arguments: Sequence[str]) -> str:
+def start_sglang(stack: Stack, arguments: Sequence[str]) -> tuple[str, int]:
     from sglang_worker.reference_platform.defaults import process_environment
 
     port = free_port()
@@ -73,7 +75,7 @@ def start_sglang(stack: Stack, arguments: Sequence[str]) -> str:
         interval_s=0.5,
         ignore=NOT_UP_YET,
     )
-    return f"http://127.0.0.1:{port}"
+    return f"http://127.0.0.1:{port}", server.pid
 
 
 def systems() -> dict[str, Start]:
@@ -88,11 +90,15 @@ def measure(name: str, start: Start, rounds: int) -> list[Row]:
     arguments = ("--model-path", str(checkpoint("gdn")), "--served-model-name", MODEL, *FLAGS)
     rows = []
     with Stack() as stack:
-        url = start(stack, arguments)
+        url, pid = start(stack, arguments)
         for load in LOADS:
             played: list[Round] = []
             for turn in range(1 + rounds):
-                played.append(asyncio.run(play(url, MODEL, load, turn)))
+                before_s = cpu_seconds(pid)
+                one = asyncio.run(play(url, MODEL, load, turn))
+                cpu_s = cpu_seconds(pid) - before_s
+                per_token_us = cpu_s / (load.streams * load.new_tokens) * 1e6
+                played.append(msgspec.structs.replace(one, cpu_us_per_token=per_token_us))
             rows.append(Row(name, load, tuple(played[1:])))
             print(json.dumps(msgspec.to_builtins(rows[-1])), file=sys.stderr, flush=True)
     return rows

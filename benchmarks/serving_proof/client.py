@@ -33,7 +33,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True):
-    """One load once. Gaps are between two chunks of one answer; one stream's are also averaged."""
+    """One load once. Gaps are between two chunks of one answer; CPU is the serving process's."""
 
     requests_per_s: float
     tokens_per_s: float
@@ -42,6 +42,7 @@ class Round(msgspec.Struct, frozen=True):
     gap_p50_ms: float
     gap_p99_ms: float
     chunks_per_token: float
+    cpu_us_per_token: float = 0.0
 
 
 def prompt(load: Load, turn: int, number: int) -> str:

@@ -18,6 +18,7 @@ COLUMNS = {
     "first_p99_ms": "p99",
     "gap_p50_ms": "between tokens p50, ms",
     "gap_p99_ms": "p99",
+    "cpu_us_per_token": "CPU per token, us",
 }
 
 
@@ -49,7 +50,8 @@ def markdown(machine: dict[str, Any], rows: Sequence[Row], flags: str) -> str:
         "a time. Engine, servers, frontend and client share the cores. Engine flags everywhere: "
         f"`{flags}`.",
         "",
-        "The last column is tokens per second as a share of SGLang's own server.",
+        "CPU: of the process that holds SGLang's tokenizer manager, the worker or SGLang's server; "
+        "neither engine nor frontend. The last column is tokens per second as a share of SGLang's.",
         "",
         "| load | system | " + " | ".join(COLUMNS.values()) + " | of SGLang's |",
         "| --- " * (len(COLUMNS) + 3) + "|",
