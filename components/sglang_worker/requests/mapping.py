@@ -23,10 +23,10 @@ from sglang_worker.requests.stopping import stopping
 from sglang_worker.requests.thinking import reasoning_fields, thinking_budget
 from sglang_worker.requests.validation import (
     integer,
-    require_in_vocabulary,
     section,
     string,
     token_ids,
+    vocabulary_ids,
 )
 
 PRIORITY_LIMIT = 2**31
@@ -106,12 +106,14 @@ def map_request(
 
 
 def _prompt(request: Mapping[str, Any], limits: EngineLimits, *, has_media: bool) -> list[int]:
-    prompt = token_ids(request, "token_ids")
+    # Media placeholders may lie beyond the embedding table; SGLang replaces them.
+    prompt = (
+        token_ids(request, "token_ids")
+        if has_media
+        else vocabulary_ids(request, "token_ids", limits.vocab_size)
+    )
     if not prompt:
         raise InvalidRequest("token_ids", "the prompt is empty")
-    # Media placeholders may lie beyond the embedding table; SGLang replaces them.
-    if not has_media:
-        require_in_vocabulary(prompt, "token_ids", limits.vocab_size)
     if limits.truncates:
         # SGLang cuts the list it is given in place; the request stays the caller's.
         return list(prompt)

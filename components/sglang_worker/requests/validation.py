@@ -92,6 +92,16 @@ def token_ids(source: Mapping[str, Any], field: str) -> list[int]:
     return values if isinstance(values, list) else list(values)
 
 
+def vocabulary_ids(source: Mapping[str, Any], field: str, vocab_size: int) -> list[int]:
+    """`token_ids` that the vocabulary has, in one pass when nothing is wrong with them."""
+    values = source.get(field)
+    if isinstance(values, list) and _matches(values, _ids_below(vocab_size)):
+        return values
+    ids = token_ids(source, field)
+    require_in_vocabulary(ids, field, vocab_size)
+    return ids
+
+
 def require_in_vocabulary(ids: Sequence[int], field: str, vocab_size: int) -> None:
     if not ids or _matches(ids, _ids_below(vocab_size)):
         return
