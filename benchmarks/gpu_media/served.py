@@ -33,7 +33,7 @@ def start_workers(
             kind,
             stack.start_worker(
                 *("--model-path", str(model), "--served-model-name", kind, FLAGS[kind]),
-                *("--attention-backend", "torch_native"),
+                *("--attention-backend", "torch_native", "--log-level", "info"),
                 *("--media-output-fs-url", f"file://{scratch}/media"),
                 *("--endpoint", f"dynamo.{kind}.generate"),
                 name=kind,

@@ -16,6 +16,9 @@ from typing import Any
 
 import msgspec
 
+# The logger above all of SGLang's generator.
+CHATTY = "sglang.multimodal_gen"
+
 logger = logging.getLogger(__name__)
 
 # Import name -> what to install. SGLang imports them whatever the model; they are its extra
@@ -147,8 +150,10 @@ class Generator:
         self._generator.owns_scheduler_client = False
 
 
-def start_generator(server_args: Any, entry: Callable[[Any], None]) -> Generator:
+def start_generator(server_args: Any, entry: Callable[[Any], None], *, quiet: bool) -> Generator:
     """Start the processes, each through ``entry(spec)``, and wait until the model is loaded.
+
+    ``quiet``: from then on only SGLang's warnings are logged here.
 
     Raises what SGLang raises, after it ended its processes.
     """
@@ -157,10 +162,17 @@ def start_generator(server_args: Any, entry: Callable[[Any], None]) -> Generator
     original = launch_server.bootstrap_scheduler_process
     patched: Any = launch_server
     patched.bootstrap_scheduler_process = entry
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     try:
         return Generator(_generator_class().from_server_args(server_args))
     finally:
         patched.bootstrap_scheduler_process = original
+        # SGLang takes the whole process's logging over.
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        if quiet:
+            logging.getLogger(CHATTY).setLevel(logging.WARNING)
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,11 +8,15 @@ apply: a watched bar announces its rank on the board, so the worker can tell.
 
 from __future__ import annotations
 
+import json
 import logging
+import logging.config
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sglang_worker.engine.compat_diffusion import CHATTY
 from sglang_worker.engine.diffusion_steps import (
     StepWatch,
     request_number,
@@ -23,6 +27,8 @@ from sglang_worker.engine.step_board import StepBoard
 
 BAR = "sglang.multimodal_gen.runtime.pipelines_core.stages.base.PipelineStage.progress_bar"
 RUN = "sglang.multimodal_gen.runtime.managers.gpu_worker.run_scheduler_process"
+SERVE = "sglang.multimodal_gen.runtime.managers.scheduler.Scheduler.event_loop"
+LOGS = "sglang.multimodal_gen.runtime.utils.logging_utils.configure_logger"
 # Fused in sgl-kernel's CPU build, which the CPU platform does without: SGLang's own PyTorch
 # versions stand in.
 SCALE_SHIFT = "sglang.kernels.ops.diffusion.modulate.scale_shift_triton.fuse_scale_shift_kernel"
@@ -34,29 +40,58 @@ FUSED_NORMS = (
 logger = logging.getLogger(__name__)
 
 
-def run(board_path: str, ranks: int, plain_kernels: bool, spec: Any) -> None:
-    """Run one rank until the generator stops; ``spec`` is SGLang's ``SchedulerProcessSpec``."""
+def run(board_path: str, ranks: int, plain_kernels: bool, quiet: bool, spec: Any) -> None:
+    """Run one rank until the generator stops; ``spec`` is SGLang's ``SchedulerProcessSpec``.
+
+    ``quiet``: once the model is loaded only SGLang's warnings are logged, which otherwise writes
+    some thirty lines for every request.
+    """
     from sglang.multimodal_gen.runtime.managers.worker_bootstrap import (
         bootstrap_scheduler_process,
     )
 
-    _register(StepBoard(Path(board_path), ranks), int(spec.rank), plain_kernels)
+    hooks = _hooks(StepBoard(Path(board_path), ranks), int(spec.rank), plain_kernels, quiet)
+    _register(hooks)
     bootstrap_scheduler_process(spec)
 
 
-def _register(board: StepBoard, rank: int, plain_kernels: bool) -> None:
+def _hooks(
+    board: StepBoard, rank: int, plain_kernels: bool, quiet: bool
+) -> list[tuple[str, str, Callable[..., Any]]]:
+    """Target, kind in SGLang's ``HookType``, and function."""
+    hooks = [
+        (BAR, "AROUND", _bar_hook(board, rank)),
+        (RUN, "AROUND", _announcing(board, rank)),
+        (LOGS, "AFTER", _json_logs),
+    ]
+    if quiet:
+        hooks.append((SERVE, "BEFORE", _hush))
+    if plain_kernels:
+        hooks += [(target, "REPLACE", _plain_norm) for target in FUSED_NORMS]
+        hooks.append((SCALE_SHIFT, "REPLACE", _plain_scale_shift))
+    return hooks
+
+
+def _register(hooks: list[tuple[str, str, Callable[..., Any]]]) -> None:
     try:
         from sglang.multimodal_gen.runtime.platforms.plugins import HookRegistry
         from sglang.srt.plugins.hook_registry import HookType
     except ImportError as missing:
         logger.warning("no steps are watched in this SGLang: %s", missing)
         return
-    HookRegistry.register(BAR, _bar_hook(board, rank), HookType.AROUND)
-    HookRegistry.register(RUN, _announcing(board, rank), HookType.AROUND)
-    if plain_kernels:
-        for target in FUSED_NORMS:
-            HookRegistry.register(target, _plain_norm, HookType.REPLACE)
-        HookRegistry.register(SCALE_SHIFT, _plain_scale_shift, HookType.REPLACE)
+    for target, kind, function in hooks:
+        HookRegistry.register(target, function, HookType[kind])
+
+
+def _json_logs(*_: Any, **__: Any) -> None:
+    """SGLang's generator does not read the setting that its text engine has for this."""
+    path = os.environ.get("SGLANG_LOGGING_CONFIG_PATH")
+    if path:
+        logging.config.dictConfig(json.loads(Path(path).read_text()))
+
+
+def _hush(*_: Any, **__: Any) -> None:
+    logging.getLogger(CHATTY).setLevel(logging.WARNING)
 
 
 def _announcing(board: StepBoard, rank: int) -> Callable[..., Any]:
@@ -85,6 +120,8 @@ def _bar_hook(board: StepBoard, rank: int) -> Callable[..., Any]:
         if total is None and hasattr(iterable, "__len__"):
             total = len(iterable)
         watch = StepWatch(board, rank, number, int(total or 0))
+        # The worker logs progress itself; a bar is redrawn ten times a second.
+        keywords["disable"] = True
         if iterable is not None:
             return original(stage, watched_steps(iterable, watch), total, **keywords)
         return watch_updates(original(stage, iterable, total, **keywords), watch)

@@ -214,11 +214,13 @@ def _start_in(
                 "SGLang has no pipeline of its own for this model's name and runs diffusers': "
                 "slower, without progress, and a cancelled generation runs to its end"
             )
-        ranks = int(server_args.num_gpus)
+        ranks, quiet = int(server_args.num_gpus), "log_level" not in arguments
         path = folder / "steps"
         board = StepBoard.create(path, ranks)
-        entry = functools.partial(ENTRY, str(path), ranks, compat_diffusion.lacks_fused_norms())
-        generator = compat_diffusion.start_generator(server_args, entry)
+        entry = functools.partial(
+            ENTRY, str(path), ranks, compat_diffusion.lacks_fused_norms(), quiet
+        )
+        generator = compat_diffusion.start_generator(server_args, entry, quiet=quiet)
     except WorkerError:
         raise
     except signals.EngineReportedFailure:
