@@ -119,6 +119,11 @@ def test_a_folder_that_cannot_be_used_is_refused_by_the_variables_name(tmp_path:
             claim({name: str(file)})
 
 
+def test_without_any_place_for_it_the_variable_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=VARIABLE):
+        claim({}, tmp_path / "missing")
+
+
 def config_with(**explicit: object) -> WorkerConfig:
     return WorkerConfig(
         WorkerType.AGGREGATED,

@@ -46,19 +46,29 @@ class Folder(msgspec.Struct, frozen=True):
 def claim(environ: Mapping[str, str], parent: Path | None = None) -> Folder:
     """The folder to name in the environment. ``parent``: where private ones are made.
 
-    Raises ConfigError when the operator's folder cannot be written to.
+    Raises ConfigError when the operator's folder, or the temporary one, cannot be written to.
     """
     for variable in (VARIABLE, OLD_VARIABLE):
         if named := environ.get(variable):
             return Folder(_operators(variable, Path(named)), private=False)
-    parent = parent or Path(tempfile.gettempdir())
+    try:
+        path = _private(parent or Path(tempfile.gettempdir()))
+    except OSError as error:
+        raise ConfigError(
+            f"--enable-metrics needs a folder for SGLang's files, and none can be made in the "
+            f"temporary directory ({error.strerror or error}); name one in {VARIABLE}"
+        ) from None
+    # Forked children inherit the registration; only the process that made the folder owns it.
+    atexit.register(_remove_in, os.getpid(), path)
+    return Folder(path, private=True)
+
+
+def _private(parent: Path) -> Path:
     for left in parent.glob(f"{_PREFIX}*"):
         _remove_if_left(left)
     path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     _hold(path)
-    # Forked children inherit the registration; only the process that made the folder owns it.
-    atexit.register(_remove_in, os.getpid(), path)
-    return Folder(path, private=True)
+    return path
 
 
 def _hold(path: Path) -> None:
