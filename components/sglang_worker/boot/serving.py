@@ -24,6 +24,7 @@ from sglang_worker.lifecycle.ports import StatePublisher
 from sglang_worker.lifecycle.runtime_metrics import Address
 from sglang_worker.lifecycle.shutdown import StopSteps
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
+from sglang_worker.observability.metrics.gc_pauses import GC_PAUSES
 from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.state import Phase
@@ -174,14 +175,16 @@ class Serving:
         await service.start_serving()
         expose_worker(self._started, service, lifecycle, table)
         await service.warm_up()
+        # What lives as long as the worker need not be scanned for every request's garbage. The
+        # scan takes half a second, so it comes before anybody routes here.
+        gc.collect()
+        gc.freeze()
+        GC_PAUSES.install()
         await service.publish()
         await lifecycle.start()
         health.start()
         if listener is not None:
             listener.publish(phase=Phase.REGISTERED, started=True)
-        # What lives as long as the worker need not be scanned for every request's garbage.
-        gc.collect()
-        gc.freeze()
         logger.info("serving as instance %d", service.worker_id)
         await service.ended()
 
