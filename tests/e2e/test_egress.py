@@ -17,16 +17,23 @@ MODEL = "stub"
 MANY = 120_000
 
 
+def start(stack: Stack, model: Path, *arguments: str) -> Worker:
+    worker = stack.start_worker(
+        "--model-path",
+        str(model),
+        *arguments,
+        module="tests.support.pushing_worker",
+        environ={"PYTHONPATH": with_repository_on_path(stack.environ())["PYTHONPATH"]},
+    )
+    worker.wait_log(r"^stub ready ", deadline_s=60.0)
+    return worker
+
+
 @pytest.fixture(scope="module")
 def deployment(tiny_model: Path) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
         frontend = stack.start_frontend(migration_limit=1)
-        worker = stack.start_worker(
-            "--model-path",
-            str(tiny_model),
-            module="tests.support.pushing_worker",
-            environ={"PYTHONPATH": with_repository_on_path(stack.environ())["PYTHONPATH"]},
-        )
+        worker = start(stack, tiny_model)
         frontend.wait_for_model(MODEL)
         yield frontend, worker
 
@@ -70,14 +77,31 @@ def test_a_worker_with_a_stalled_reader_stops_on_sigterm_once_the_reader_is_gone
     stack: Stack, tiny_model: Path
 ) -> None:
     frontend = stack.start_frontend()
-    worker = stack.start_worker(
-        "--model-path",
-        str(tiny_model),
-        module="tests.support.pushing_worker",
-        environ={"PYTHONPATH": with_repository_on_path(stack.environ())["PYTHONPATH"]},
-    )
+    worker = start(stack, tiny_model)
     frontend.wait_for_model(MODEL)
     slow = unread(frontend)
     worker.wait_log(r"stalled 1$")
     slow.close()
     assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(("error", "tokens"), [("WorkerUnavailable", 0), ("EngineShutdown", 4)])
+def test_an_error_after_pushed_tokens_moves_the_request_to_another_worker(
+    stack: Stack, tiny_model: Path, error: str, tokens: int
+) -> None:
+    frontend = stack.start_frontend(migration_limit=3)
+    failing = start(stack, tiny_model, "--fail", error, "--fail-after", str(tokens))
+    start(stack, tiny_model)
+    frontend.wait_for_model(MODEL)
+    for _ in range(6):
+        result = frontend.client.stream_chat(MODEL, "hello", max_tokens=9)
+        assert (len(result.text), result.finish_reason, result.errors) == (9, "length", [])
+    failing.wait_log(f"stub failed at token {tokens}")
+
+
+def test_a_refusal_has_its_status_and_message(stack: Stack, tiny_model: Path) -> None:
+    frontend = stack.start_frontend()
+    start(stack, tiny_model, "--fail", "InvalidArgument")
+    frontend.wait_for_model(MODEL)
+    reply = frontend.client.chat(MODEL, "hello", max_tokens=4)
+    assert (reply.status, "stub failed at token 0" in reply.text) == (400, True)
