@@ -138,6 +138,7 @@ class Crew:
         self._lock = threading.Lock()
         self._shift: _Shift | None = None
         self._stalled = 0
+        self._told = False
 
     @property
     def stalled(self) -> int:
@@ -160,8 +161,10 @@ class Crew:
                 return False
             try:
                 self._begin_shift()
-            except RuntimeError:
-                logger.warning("no thread could be started to go on beside a slow reader")
+            except RuntimeError as error:
+                if not self._told:
+                    self._told = True
+                    logger.warning("no thread to go on beside a slow reader: %s", error)
                 return False
             shift.relieved = shift.outlet.stalled = True
             self._stalled += 1

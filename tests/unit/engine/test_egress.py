@@ -217,3 +217,26 @@ async def test_being_relieved_again_and_again_loses_and_reorders_nothing(pause_s
     assert [reader.got for reader in readers] == [list(range(300))] * 5
     await wait_until_async(lambda: crew.stalled == 0, "every stream was given back")
     assert handovers >= 10
+
+
+async def test_without_another_thread_everybody_waits_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    egress = Egress(crew := Crew())
+    slow, other = Reader(), Reader()
+    slow.block()
+    crew.start()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    waiting = asyncio.gather(
+        *(advance(egress.push(Answer(100).chunks(), reader)) for reader in (slow, other))
+    )
+    await wait_until_async(lambda: "can't start new thread" in caplog.text, "it is said")
+    assert crew.stalled == 0
+    slow.read()
+    await asyncio.wait_for(waiting, 20)
+    assert slow.got == other.got == list(range(100))
+    assert caplog.text.count("can't start new thread") == 1
