@@ -14,7 +14,7 @@ from sglang_worker.ctl.command import parser as ctl_parser
 from sglang_worker.lifecycle.shutdown import ShutdownTimes
 from sglang_worker.system.frontdoor import BUILT_IN
 from sglang_worker.system.state import Access
-from sglang_worker.workers.table import is_served
+from sglang_worker.workers.table import ROWS, is_served
 
 from tests.k8s.manifests import FRONTEND, OVERLAYS, WORKER, Workload, all_workloads
 
@@ -95,9 +95,9 @@ def test_probes_ask_open_routes_of_the_listener_on_its_port(one: Workload) -> No
 
 @pytest.mark.parametrize("one", IDENTIFIED)
 def test_only_aggregated_workers_drain_before_they_stop(one: Workload, tmp_path: Path) -> None:
-    aggregated = configuration(one, tmp_path).worker_type is WorkerType.AGGREGATED
-    assert ("lifecycle" in one.main) is aggregated
-    assert (BUDGET in one.metadata.get("annotations", {})) is aggregated
+    drains = ROWS[configuration(one, tmp_path).worker_type].drainable
+    assert ("lifecycle" in one.main) is drains
+    assert (BUDGET in one.metadata.get("annotations", {})) is drains
 
 
 @pytest.mark.parametrize("one", IDENTIFIED)
