@@ -71,7 +71,8 @@ def ratio(handlers: dict[str, Row]) -> str:
 
 
 def markdown(machine: dict[str, Any], rows: Sequence[Row]) -> str:
-    repeats = rows[0].repeats if rows else 0
+    counts = sorted({row.repeats for row in rows})
+    repeats = " to ".join(str(count) for count in counts)
     lines = [
         "# Relay cost",
         "",
