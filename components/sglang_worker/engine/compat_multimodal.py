@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sglang_worker.requests.multimodal import ENGINE_FIELDS
@@ -12,6 +13,7 @@ from sglang_worker.requests.multimodal_embedded import EmbeddedItem
 
 # ``multimodal/processors/base_processor.py``: which part could not be loaded.
 _FAILED_PART = re.compile(r"loading (IMAGE|VIDEO|AUDIO) data at index (\d+)")
+MISMATCH = "the prompt has placeholders for more media than there are parts"
 _KINDS = {"IMAGE": "image_url", "VIDEO": "video_url", "AUDIO": "audio_url"}
 _TOKENS = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
 VIDEO_DECODERS = ("torchcodec", "decord")
@@ -41,6 +43,37 @@ def _has_token(tokens: Any, name: str) -> bool:
 
 def has_video_decoder() -> bool:
     return any(importlib.util.find_spec(name) is not None for name in VIDEO_DECODERS)
+
+
+def end_stop_iterations(tokenizer_manager: Any) -> None:
+    """Let a processor that runs out of media raise ValueError.
+
+    For a prompt with more placeholders than media, Hugging Face's processors raise StopIteration.
+    SGLang runs them in a thread, and asyncio cannot hand that exception on: the request would wait
+    for ever.
+    """
+    processor = getattr(tokenizer_manager, "mm_processor", None)
+    executor: Any = getattr(processor, "mm_processor_executor", None)
+    run = getattr(executor, "run", None)
+    if run is None:
+        return
+
+    def guarded(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        return run(partial(_without_stop_iteration, function), *arguments, **options)
+
+    executor.run = guarded
+
+
+def _without_stop_iteration(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    try:
+        return function(*arguments, **options)
+    except StopIteration:
+        raise ValueError(MISMATCH) from None
+
+
+def is_mismatch(error: BaseException) -> bool:
+    """Whether the prompt's placeholders and the media do not belong together."""
+    return str(error) in (MISMATCH, "coroutine raised StopIteration")
 
 
 def most_parts(server_args: Any) -> dict[str, int]:

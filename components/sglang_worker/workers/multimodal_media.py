@@ -102,6 +102,8 @@ class Budget:
 
 def explain(error: Exception) -> Exception:
     """SGLang's failure to decode a part, as the client's fault; anything else as it is."""
+    if compat_multimodal.is_mismatch(error):
+        return InvalidRequest("messages", compat_multimodal.MISMATCH)
     part = compat_multimodal.failed_part(error)
     if part is None:
         return error
@@ -135,6 +137,7 @@ def stage_of(context: WorkerContext) -> RawMedia | None:
     engine = context.engine
     if not engine.limits.accepts_media:
         return None
+    compat_multimodal.end_stop_iterations(engine.tokenizer_manager)
     return raw_media(
         context.config,
         compat_multimodal.media_refusals(engine.tokenizer_manager),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from PIL import Image
+from sglang_worker.engine import compat_multimodal
 from sglang_worker.media.errors import MediaError
 from sglang_worker.media.load import MediaLoader
 from sglang_worker.media.settings import MediaSettings
@@ -120,6 +122,23 @@ def test_what_sglang_cannot_decode_is_the_clients_fault_and_named() -> None:
     assert str(explained) == "image_url[2]: cannot be decoded as image"
     other = RuntimeError("out of memory")
     assert explain(other) is other
+
+
+class Executor:
+    """SGLang's, as far as a call goes: in a thread, the result in a future of the loop."""
+
+    async def run(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+async def test_a_processor_that_runs_out_of_media_ends_the_request() -> None:
+    manager = SimpleNamespace(mm_processor=SimpleNamespace(mm_processor_executor=Executor()))
+    compat_multimodal.end_stop_iterations(manager)
+    executor = manager.mm_processor.mm_processor_executor
+    assert await executor.run(max, [1, 2]) == 2
+    with pytest.raises(ValueError, match="more media than there are parts") as raised:
+        await asyncio.wait_for(executor.run(next, iter(())), 10)
+    assert str(explain(raised.value)).startswith("messages: ")
 
 
 def test_a_fault_of_the_worker_stays_one() -> None:
