@@ -134,8 +134,11 @@ def _chunks(body: bytes) -> list[bytes]:
 
 
 @asynccontextmanager
-async def running_worker(flags: Sequence[str]) -> AsyncIterator[tuple[Worker, Any]]:
-    """A worker of the demo's dense model, ready, and a client of its endpoint."""
+async def running_worker(
+    flags: Sequence[str], before: str = "pass"
+) -> AsyncIterator[tuple[Worker, Any]]:
+    """A worker of the demo's dense model, ready, and a client of its endpoint. ``before``: a
+    statements that the worker's process runs first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     port = free_port()
@@ -145,7 +148,7 @@ async def running_worker(flags: Sequence[str]) -> AsyncIterator[tuple[Worker, An
         shared |= {"OMP_WAIT_POLICY": "PASSIVE", "DYN_LOG": "warn"}
         os.environ.update(shared)
         log = Path(folder) / "worker.log"
-        process = _start(flags, port, log)
+        process = _start(flags, before, port, log)
         worker = Worker(process, port, log)
         try:
             await _ready(worker, process)
@@ -162,8 +165,9 @@ async def running_worker(flags: Sequence[str]) -> AsyncIterator[tuple[Worker, An
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _start(flags: Sequence[str], port: int, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "dynamo.sglang", "--model-path", str(checkpoint("dense"))]
+def _start(flags: Sequence[str], before: str, port: int, log: Path) -> subprocess.Popen[bytes]:
+    program = f"{before}\nimport sys\nfrom sglang_worker.cli import main\nsys.exit(main())"
+    command = [sys.executable, "-c", program, "--model-path", str(checkpoint("dense"))]
     environ = {**os.environ, "DYN_SYSTEM_HOST": "127.0.0.1", "DYN_SYSTEM_PORT": str(port)}
     with log.open("wb") as output:
         return subprocess.Popen(
