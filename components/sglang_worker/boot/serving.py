@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sglang_worker.boot import nodes
+from sglang_worker.boot.collection import FullCollections
 from sglang_worker.boot.health import HealthState
 from sglang_worker.boot.metrics import expose_worker
 from sglang_worker.boot.routes import attach_routes
@@ -43,6 +44,7 @@ class Serving:
         self._started = started
         self._loop = loop
         self._early_signal: int | None = None
+        self._collecting: asyncio.Future[None] | None = None
         self._lifecycle: WorkerLifecycle | None = None
         self._signals = SignalOwner(loop, self._on_signal, started.engine.report_failure)
 
@@ -106,6 +108,8 @@ class Serving:
         finally:
             health.stop()
             service.stop_background()
+            if self._collecting is not None:
+                self._collecting.cancel()
             for task in (serving, stopped):
                 task.cancel()
 
@@ -180,6 +184,8 @@ class Serving:
         gc.collect()
         gc.freeze()
         GC_PAUSES.install()
+        collections = FullCollections(lambda: lifecycle.gate.in_flight)
+        self._collecting = asyncio.ensure_future(collections.run())
         await service.publish()
         await lifecycle.start()
         health.start()
