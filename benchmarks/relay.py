@@ -60,6 +60,7 @@ def start_worker(
             [sys.executable, "-m", "benchmarks.relay_proof.worker", kind, path, str(period_ms)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(packages)},
             cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             start_new_session=True,

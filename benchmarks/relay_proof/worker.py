@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +100,13 @@ async def serve(kind: str, path: str, period_ms: float) -> None:
     await runtime.endpoint(path).serve_endpoint(handler)
 
 
+def end_with_parent() -> None:
+    """The parent holds the other end of stdin."""
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=end_with_parent, daemon=True).start()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     uvloop.run(serve(sys.argv[1], sys.argv[2], float(sys.argv[3])))
