@@ -256,3 +256,28 @@ def test_an_engine_whose_progress_cannot_be_seen_is_asked_only_when_idle() -> No
     assert judge.wish(0, 1.0) is Wish.NOTHING
     judge.observe(Reading(turns=(None,)), 2.0)
     assert judge.wish(0, 2.0) is Wish.SEND
+
+
+def test_a_sick_engine_gets_the_whole_bound_for_its_next_answer() -> None:
+    bench = Bench()
+    bench.send()
+    bench.judge.failed(0, "it yielded nothing", bench.now_s)
+    bench.spend(1)
+    assert bench.wish() is Wish.SEND
+    bench.send()
+    bench.spend(4.5)
+    assert bench.wish() is Wish.NOTHING, "it is slow, not late"
+    bench.judge.passed(0, bench.now_s)
+    assert bench.fault is None
+
+
+def test_a_second_probe_that_hangs_is_taken_back_as_well() -> None:
+    bench = Bench()
+    for _ in range(2):
+        bench.send()
+        bench.spend(6)
+        assert bench.wish() is Wish.ABORT
+        bench.judge.aborted(0)
+        bench.judge.failed(0, "cancelled", bench.now_s)
+        bench.spend(1)
+        assert bench.wish() is Wish.SEND

@@ -65,7 +65,8 @@ class _Rank:
     def __init__(self, cold: bool) -> None:
         self.cold = cold
         self.sent_s: float | None = None
-        self.aborting = False
+        # It has waited for too long; asked to end.
+        self.overdue = self.aborting = False
         self.passed_s = float("-inf")
         self.tried_s = float("-inf")
         self.turns: int | None = None
@@ -86,12 +87,13 @@ class Judge:
     # --- what happened --------------------------------------------------------------------------
 
     def sent(self, rank: int, now_s: float) -> None:
-        self._ranks[rank].sent_s = self._ranks[rank].tried_s = now_s
+        state = self._ranks[rank]
+        state.sent_s = state.tried_s = now_s
+        state.overdue = state.aborting = False
 
     def passed(self, rank: int, now_s: float) -> None:
         state = self._ranks[rank]
-        state.sent_s, state.aborting = None, False
-        state.failure = state.stall = None
+        state.sent_s = state.failure = state.stall = None
         state.passed_s, state.cold = now_s, False
 
     def failed(self, rank: int, reason: str, now_s: float) -> None:
@@ -100,7 +102,7 @@ class Judge:
         state = self._ranks[rank]
         if not (state.aborting or self._last.held or self._last.control):
             state.failure = reason
-        state.sent_s, state.aborting, state.tried_s = None, False, now_s
+        state.sent_s, state.tried_s = None, now_s
 
     def aborted(self, rank: int) -> None:
         """It was asked to end; `failed` or `passed` still follows."""
@@ -151,7 +153,7 @@ class Judge:
     def wish(self, rank: int, now_s: float) -> Wish:
         state = self._ranks[rank]
         if state.sent_s is not None:
-            over = self._last.held or state.failure is not None
+            over = self._last.held or state.overdue
             return Wish.ABORT if over and not state.aborting else Wish.NOTHING
         if self.held or (self._last.others and not self._shows_progress(state)):
             return Wish.NOTHING
@@ -188,7 +190,7 @@ class Judge:
             return self._busy_stall(state, asked_s, now_s)
         waited_s = now_s - max(asked_s, self._busy_s)
         if reason := _over(waited_s, bounds.answer_s, "idle, it does not answer a probe"):
-            state.failure = state.failure or reason
+            state.failure, state.overdue = state.failure or reason, True
         return None
 
     def _busy_stall(self, state: _Rank, asked_s: float, now_s: float) -> str | None:
