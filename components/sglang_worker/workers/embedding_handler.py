@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from sglang_worker.engine import compat_embedding, dynamo_compat
 from sglang_worker.engine.embedding import EmbeddingBatch
+from sglang_worker.engine.tokenizing import Tokenizing
 from sglang_worker.lifecycle.gate import LateRequest
 from sglang_worker.requests.embedding import (
     EmbeddingCall,
@@ -51,9 +52,7 @@ class EmbeddingHandler(GenerationsInFlight):
         self._name = name
         self._traces = traces
         self._answer_probe = answer_probe
-        # A long text takes long to tokenize, which must not hold the event loop up. One thread:
-        # the tokenizers' own state is not safe to share.
-        self._tokenizing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize")
+        self._tokenizing = Tokenizing(partial(compat_embedding.tokenize, tokenizer_manager))
         # Tells a request that was being tokenized that `fail_all` has happened meanwhile.
         self._failures = 0
 
@@ -100,10 +99,7 @@ class EmbeddingHandler(GenerationsInFlight):
         if call.prompts is not None:
             return call.prompts
         failures = self._failures
-        loop = asyncio.get_running_loop()
-        prompts = await loop.run_in_executor(
-            self._tokenizing, compat_embedding.tokenize, self._manager, call.texts or ()
-        )
+        prompts = await self._tokenizing.tokens(call.texts or ())
         if self._failures != failures:
             raise EndedByEngine("the worker is shutting its engine down")
         check_prompts(call, prompts, self._limits.engine)

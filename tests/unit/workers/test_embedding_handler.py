@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sglang_worker.engine.tokenizing import SHORT_CHARS
 from sglang_worker.lifecycle.gate import AdmissionGate
 from sglang_worker.requests.embedding import EmbeddingLimits
 from sglang_worker.requests.limits import EngineLimits
@@ -19,6 +20,8 @@ from sglang_worker.workers.embedding_handler import EmbeddingHandler
 
 from tests.support.wait import wait_until_async
 
+# Too long to be tokenized on the event loop.
+LONG = "x" * (SHORT_CHARS + 1)
 LIMITS = EmbeddingLimits(engine=EngineLimits(vocab_size=100, context_length=64), dimensions=2)
 
 
@@ -32,11 +35,13 @@ class Manager:
         self.may_tokenize = threading.Event()
         self.answer = asyncio.Event()
         self.error: Exception | None = None
+        self.threads: list[int] = []
 
     async def _tokenize_texts(self, texts: list[str]) -> tuple[list[list[int]], None]:
+        self.threads.append(threading.get_ident())
         self.tokenizing.set()
         assert self.may_tokenize.wait(20)
-        return [[len(text)] for text in texts], None
+        return [[len(text) % 100] for text in texts], None
 
     async def generate_request(self, request: Any, _: None) -> AsyncIterator[Any]:
         self.dispatched.append(request)
@@ -102,13 +107,29 @@ async def test_an_answer_comes_as_one_chunk() -> None:
 
 async def test_a_client_that_leaves_before_its_text_is_tokens_costs_the_engine_nothing() -> None:
     bench = Bench()
-    running = bench.start("text")
+    running = bench.start(LONG)
     await bench.until_tokenizing()
     bench.client.gone.set_result(True)
     bench.manager.may_tokenize.set()
     assert await running == []
     await bench.until(bench.idle)
     assert bench.manager.dispatched == [] and bench.handler.cancelled == 1
+
+
+async def test_a_short_text_waits_for_no_thread_and_never_meets_a_long_one() -> None:
+    bench = Bench()
+    long = bench.start(LONG)
+    await bench.until_tokenizing()
+    short = bench.start("ab")
+    await bench.until(lambda: bench.gate.in_flight == 2)
+    assert not short.done() and bench.manager.dispatched == []
+    bench.manager.may_tokenize.set()
+    bench.manager.answer.set()
+    await asyncio.gather(long, short)
+    assert [request.input_ids for request in bench.manager.dispatched] == [[[1]], [[2]]]
+    assert bench.manager.threads[0] != threading.get_ident()
+    await bench.start("abc")
+    assert bench.manager.threads[-1] == threading.get_ident()
 
 
 async def test_a_client_that_leaves_later_ends_the_batch() -> None:
@@ -126,7 +147,7 @@ async def test_a_stopping_worker_sends_what_it_holds_elsewhere(tokenizing: bool)
     from dynamo.llm.exceptions import EngineShutdown
 
     bench = Bench()
-    running = bench.start("text" if tokenizing else [1])
+    running = bench.start(LONG if tokenizing else [1])
     if tokenizing:
         await bench.until_tokenizing()
     else:
