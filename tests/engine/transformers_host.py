@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tests.engine import models
+from tests.engine import denoising, models
 from tests.engine.host import Host, answer_all
 
 
@@ -49,6 +49,11 @@ class TransformersHost(Host):
         )
         return vectors
 
+    def denoise(self, folder: Path, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+        """What `tests.engine.denoising` writes after each prompt."""
+        written: list[list[int]] = self.ask(("denoise", str(folder), prompts, tokens))
+        return written
+
 
 def _serve(pipe: Any) -> None:
     import torch
@@ -64,6 +69,8 @@ def _serve(pipe: Any) -> None:
             return models.write(args[0], Path(args[1]))
         if kind == "embed":
             return _embed(*args)
+        if kind == "denoise":
+            return denoising.write(*args)
         return _score(loaded, *args)
 
     answer_all(pipe, handle)
