@@ -3,7 +3,7 @@
     python -m benchmarks.gpu_serving --results FILE.json [--dry-run]
     python -m benchmarks.gpu_serving --render FILE.json        # writes benchmarks/results/
 
-Same model, same arguments, same prompts, both alive at once and asked in turn; random weights, no
+Same model, same arguments, same prompts, all alive at once and asked in turn; random weights, no
 prefix cache. "stream" asks for every token as it comes, "whole" for whole answers. Rates are
 generated tokens (decode) or prompt tokens (prefill) per second of wall time of a whole batch.
 """
@@ -16,14 +16,17 @@ import os
 import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+from sglang_worker.demo.vocabulary import VOCABULARY_SIZE
 
+from benchmarks.gpu_rates import cpu
 from benchmarks.gpu_rates.bare import BareEngine
 from benchmarks.gpu_rates.http_load import Load, first_median_ms
 from benchmarks.gpu_rates.shapes import prompts
@@ -46,14 +49,27 @@ class Shape(msgspec.Struct, frozen=True):
 
 DEVICE_SHAPES = (
     *(Shape("decode", batch, 128, 256) for batch in (1, 32, 128)),
-    *(Shape("prefill", batch, 4096, 8) for batch in (1, 32, 128)),
+    *(Shape("prefill", batch, 4096, 8) for batch in (1, 32)),
 )
 DRY_SHAPES = (Shape("decode", 1, 8, 8), Shape("decode", 4, 8, 8), Shape("prefill", 2, 60, 2))
 SIZE_FLAGS = (
-    *("--max-total-tokens", "600000", "--max-running-requests", "128"),
-    *("--max-mamba-cache-size", "192", "--cuda-graph-max-bs-decode", "128"),
+    *("--max-total-tokens", "200000", "--max-running-requests", "128"),
+    *("--max-mamba-cache-size", "160", "--cuda-graph-max-bs-decode", "128"),
     *("--cuda-graph-bs-decode", "1", "32", "128", "--disable-radix-cache"),
 )
+# By name: the worker as it is, and SGLang handing over eight tokens at a time.
+WORKERS: dict[str, tuple[str, ...]] = {
+    "worker": (),
+    "worker, interval 8": ("--stream-interval", "8"),
+}
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A worker behind a frontend of its own, and the load for it."""
+
+    load: Load
+    worker_pid: int
+    frontend_pid: int
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,49 +84,60 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _render(options.render)
     deadline_s = time.monotonic() + options.total
     found: dict[str, Any] = {"head": _head(options), "rows": []}
-    kept = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_")}
-    with (
-        tempfile.TemporaryDirectory(prefix="gpu-serving-") as scratch,
-        Stack(Path(scratch) / "stack", kept) as stack,
-    ):
-        model = prepare_model(Path(scratch), dry_run=options.dry_run)
-        bare = BareEngine(_engine_options(model, options.dry_run), Path(scratch) / "bare.log")
-        try:
-            load = _start(stack, model, options.dry_run)
-            bare.wait_up()
-            for shape in DRY_SHAPES if options.dry_run else DEVICE_SHAPES:
-                if time.monotonic() > deadline_s:
-                    found["rows"].append({"shape": msgspec.to_builtins(shape), "left": True})
-                    continue
-                found["rows"].append(_measure(bare, load, shape, options.repeats))
-                options.results.write_text(json.dumps(found, indent=1))
-                print(json.dumps(found["rows"][-1]), flush=True)
-            load.close()
-        except Exception:
-            print(stack.tails()[-5000:], flush=True)
-            print((Path(scratch) / "bare.log").read_text(errors="replace")[-2500:], flush=True)
-            raise
-        finally:
-            bare.close()
-    print(_table(found["rows"]))
+    with ExitStack() as stacks:
+        scratch = Path(stacks.enter_context(TemporaryDirectory(prefix="gpu-serving-")))
+        model = prepare_model(scratch, dry_run=options.dry_run)
+        fit_vocabulary(model)
+        bare = BareEngine(_engine_options(model, options.dry_run), scratch / "bare.log")
+        stacks.callback(bare.close)
+        served = _start(stacks, scratch, model, options.dry_run)
+        bare.wait_up()
+        for shape in DRY_SHAPES if options.dry_run else DEVICE_SHAPES:
+            if time.monotonic() > deadline_s:
+                found["rows"].append({"shape": msgspec.to_builtins(shape), "left": True})
+                continue
+            found["rows"].append(_measure(bare, served, shape, options.repeats))
+            options.results.write_text(json.dumps(found, indent=1))
+        for one in served.values():
+            one.load.close()
+    print(_tables(found["rows"]))
     return 0
 
 
-def _start(stack: Stack, model: Path, dry_run: bool) -> Load:
-    frontend = stack.start_frontend(migration_limit=0)
-    flags = DRY_FLAGS if dry_run else (*DEVICE_FLAGS, *SIZE_FLAGS)
-    worker = stack.start_worker(
-        *("--model-path", str(model), "--served-model-name", NAME, "--load-format", "dummy"),
-        *flags,
-    )
-    worker.wait_for(
-        lambda: worker.system is not None and worker.system.get("/ready").status == 200,
-        "the worker is ready",
-        deadline_s=START_DEADLINE_S,
-        ignore=(OSError,),
-    )
-    frontend.wait_for_model(NAME)
-    return Load(f"http://127.0.0.1:{frontend.http_port}", NAME)
+def fit_vocabulary(model: Path) -> None:
+    """The frontend sends nothing for ids that its tokenizer lacks: first tokens would seem late."""
+    file = model / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "vocab_size": VOCABULARY_SIZE}))
+
+
+def _start(stacks: ExitStack, scratch: Path, model: Path, dry_run: bool) -> dict[str, Served]:
+    kept = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_")}
+    flags = DRY_FLAGS if dry_run else (*DEVICE_FLAGS, *SIZE_FLAGS, "--mem-fraction-static", "0.8")
+    started = {}
+    for name, more in WORKERS.items():
+        stack = stacks.enter_context(
+            Stack(scratch / name.replace(", ", "-").replace(" ", ""), kept)
+        )
+        frontend = stack.start_frontend(migration_limit=0)
+        worker = stack.start_worker(
+            *("--model-path", str(model), "--served-model-name", NAME, "--load-format", "dummy"),
+            *flags,
+            *more,
+        )
+        started[name] = (frontend, worker)
+    for frontend, worker in started.values():
+        worker.wait_for(
+            lambda worker=worker: worker.system.get("/ready").status == 200,  # type: ignore[misc]
+            "the worker is ready",
+            deadline_s=START_DEADLINE_S,
+            ignore=(OSError,),
+        )
+        frontend.wait_for_model(NAME)
+    return {
+        name: Served(Load(f"http://127.0.0.1:{frontend.http_port}", NAME), worker.pid, frontend.pid)
+        for name, (frontend, worker) in started.items()
+    }
 
 
 def _engine_options(model: Path, dry_run: bool) -> dict[str, Any]:
@@ -131,11 +158,11 @@ def _engine_options(model: Path, dry_run: bool) -> dict[str, Any]:
         "attention_backend": "triton",
         "sampling_backend": "pytorch",
         "grammar_backend": "none",
-        "mem_fraction_static": 0.4,
+        "mem_fraction_static": 0.8,
         "dtype": "bfloat16",
-        "max_total_tokens": 600000,
+        "max_total_tokens": 200000,
         "max_running_requests": 128,
-        "max_mamba_cache_size": 192,
+        "max_mamba_cache_size": 160,
         "context_length": 8192,
         "cuda_graph_max_bs_decode": 128,
         "cuda_graph_bs_decode": [1, 32, 128],
@@ -144,33 +171,67 @@ def _engine_options(model: Path, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _measure(bare: BareEngine, load: Load, shape: Shape, repeats: int) -> dict[str, Any]:
-    """Rates of all four ways, in turn; the first round of each is a warm-up."""
-    seconds: dict[str, list[float]] = {}
-    firsts: dict[str, list[float]] = {}
+class Book(msgspec.Struct):
+    """What one way of asking took, per round."""
+
+    seconds: list[float] = []
+    first_ms: list[float] = []
+    # CPU microseconds per token of the worker's and the frontend's process.
+    worker_us: list[float] = []
+    frontend_us: list[float] = []
+
+
+def _measure(
+    bare: BareEngine, served: dict[str, Served], shape: Shape, repeats: int
+) -> dict[str, Any]:
+    """Every way in turn, whole answers and streams; the first round of each is a warm-up."""
+    books: dict[str, Book] = {}
+    wanted = shape.batch * shape.new_tokens
     for turn in range(repeats + 1):
-        ids = prompts(shape.batch, shape.prompt_tokens, turn)
+        ids = prompts(shape.batch, shape.prompt_tokens, turn, VOCABULARY_SIZE)
         for stream, how in ((False, "whole"), (True, "stream")):
             answer = bare.round(ids, shape.new_tokens, stream=stream)
-            outcome = load.round(ids, shape.new_tokens, stream=stream)
-            wanted = shape.batch * shape.new_tokens
-            if (answer["tokens"], outcome.tokens) != (wanted, wanted):
-                raise RuntimeError(f"{answer['tokens']} and {outcome.tokens}, not {wanted} tokens")
-            if turn == 0:
-                continue
-            seconds.setdefault(f"bare {how}", []).append(answer["seconds"])
-            seconds.setdefault(f"worker {how}", []).append(outcome.ended_s - outcome.began_s)
-            if stream:
-                firsts.setdefault("bare", []).append(answer["first_ms"])
-                firsts.setdefault("worker", []).append(first_median_ms(outcome) or 0.0)
+            _require(answer["tokens"], wanted)
+            if turn:
+                book = books.setdefault(f"bare {how}", Book())
+                book.seconds.append(answer["seconds"])
+                book.first_ms += [answer["first_ms"]] if stream else []
+            for name, one in served.items():
+                _ask(one, ids, shape.new_tokens, stream, books.setdefault(f"{name} {how}", Book()))
+                if not turn:
+                    books[f"{name} {how}"] = Book()
     counted = shape.batch * (shape.prompt_tokens if shape.counts_prompts else shape.new_tokens)
     return {
         "shape": msgspec.to_builtins(shape),
         "tokens_per_s": {
-            name: _spread([counted / one for one in taken]) for name, taken in seconds.items()
+            name: _spread([counted / one for one in book.seconds]) for name, book in books.items()
         },
-        "first_token_ms": {name: _spread(taken) for name, taken in firsts.items()},
+        "first_token_ms": {
+            name: _spread(book.first_ms) for name, book in books.items() if book.first_ms
+        },
+        "cpu_us_per_token": {
+            name: [statistics.median(book.worker_us), statistics.median(book.frontend_us)]
+            for name, book in books.items()
+            if book.worker_us
+        },
     }
+
+
+def _ask(one: Served, ids: list[list[int]], new_tokens: int, stream: bool, book: Book) -> None:
+    before = (cpu.spent_s(one.worker_pid), cpu.spent_s(one.frontend_pid))
+    outcome = one.load.round(ids, new_tokens, stream=stream)
+    _require(outcome.tokens, len(ids) * new_tokens)
+    spent = (cpu.spent_s(one.worker_pid) - before[0], cpu.spent_s(one.frontend_pid) - before[1])
+    book.seconds.append(outcome.ended_s - outcome.began_s)
+    book.worker_us.append(round(1e6 * spent[0] / outcome.tokens, 1))
+    book.frontend_us.append(round(1e6 * spent[1] / outcome.tokens, 1))
+    if (first_ms := first_median_ms(outcome)) is not None:
+        book.first_ms.append(first_ms)
+
+
+def _require(tokens: int, wanted: int) -> None:
+    if tokens != wanted:
+        raise RuntimeError(f"{tokens} tokens came, not {wanted}")
 
 
 def _spread(values: list[float]) -> list[float]:
@@ -178,26 +239,35 @@ def _spread(values: list[float]) -> list[float]:
     return [round(one, 2) for one in (statistics.median(values), min(values), max(values))]
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [
-        "| shape | bare, whole | worker, whole | ratio | bare, stream | worker, stream | ratio | "
-        "first token bare / worker, ms |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+def _tables(rows: Sequence[dict[str, Any]]) -> str:
+    head = ["shape", "mode", "bare", *(f"{name} (of bare)" for name in WORKERS)]
+    head += ["first token ms: bare, workers", "CPU us per token: worker + frontend"]
+    lines = [_cells(head), _cells(["---"] * len(head))]
     for row in rows:
         shape = row["shape"]
         name = f"{shape['name']} {shape['batch']} x {shape['prompt_tokens']}+{shape['new_tokens']}"
         if row.get("left"):
-            lines.append(f"| {name} | no time was left | | | | | | |")
+            lines.append(_cells([name, "no time was left", *[""] * (len(head) - 2)]))
             continue
-        rates, first = row["tokens_per_s"], row["first_token_ms"]
-        cells = []
-        for how in ("whole", "stream"):
-            ours, theirs = rates[f"worker {how}"], rates[f"bare {how}"]
-            cells += [_rate(theirs), _rate(ours), f"{ours[0] / theirs[0]:.3f}"]
-        firsts = f"{first['bare'][0]:.1f} / {first['worker'][0]:.1f}"
-        lines.append("| " + " | ".join([name, *cells, firsts]) + " |")
+        lines += [_cells([name, how, *_figures(row, how)]) for how in ("whole", "stream")]
     return "\n".join([*lines, ""])
+
+
+def _figures(row: dict[str, Any], how: str) -> list[str]:
+    rates, firsts, spent = row["tokens_per_s"], row["first_token_ms"], row["cpu_us_per_token"]
+    bare = rates[f"bare {how}"]
+    cells = [_rate(bare)]
+    for name in WORKERS:
+        ours = rates[f"{name} {how}"]
+        cells.append(f"{_rate(ours)} ({ours[0] / bare[0]:.2f})")
+    known = [firsts[f"{name} {how}"][0] for name in ("bare", *WORKERS) if f"{name} {how}" in firsts]
+    cells.append(", ".join(f"{one:.0f}" for one in known))
+    cells.append("; ".join("{} + {}".format(*spent[f"{name} {how}"]) for name in WORKERS))
+    return cells
+
+
+def _cells(values: Sequence[str]) -> str:
+    return "| " + " | ".join(values) + " |"
 
 
 def _rate(values: Sequence[float]) -> str:
@@ -206,7 +276,7 @@ def _rate(values: Sequence[float]) -> str:
 
 def _render(file: Path) -> int:
     found = json.loads(file.read_text())
-    text = "\n".join([*found["head"], "", _table(found["rows"])])
+    text = "\n".join([*found["head"], "", _tables(found["rows"])])
     (RESULTS / "gpu_serving.md").write_text(text)
     (RESULTS / "gpu_serving.json").write_text(json.dumps(found, indent=1) + "\n")
     print(text)

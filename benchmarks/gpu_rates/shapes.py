@@ -50,9 +50,9 @@ class Timing(msgspec.Struct, frozen=True):
     high_ms: float
 
 
-def prompts(batch: int, tokens: int, seed: int) -> list[list[int]]:
+def prompts(batch: int, tokens: int, seed: int, vocabulary: int = VOCABULARY) -> list[list[int]]:
     chance = random.Random(seed)
-    return [[chance.randrange(3, VOCABULARY) for _ in range(tokens)] for _ in range(batch)]
+    return [[chance.randrange(3, vocabulary) for _ in range(tokens)] for _ in range(batch)]
 
 
 def generate_s(engine: Any, ids: list[list[int]], new_tokens: int) -> tuple[float, int]:
