@@ -1,12 +1,12 @@
 """What a scrape costs while 256 streams run: on and off windows in turn, in one run.
 
-    python -m benchmarks.metrics [--streams 256] [--window 2] [--pairs 30]
+    python -m benchmarks.metrics [--streams 256] [--window 8] [--pairs 10]
 
 A real engine (the demo's dense model on the CPU platform) with ``--enable-metrics``; the client
 counts tokens. In an on-window ``/metrics`` is fetched every second through the listener. Each pair
-of windows gives one ratio of token rates. Windows are short and their order alternates, for the
-engine's rate drifts by more than a scrape costs. Writes metrics.json and metrics.md of
-benchmarks/results.
+of windows gives one ratio of token rates, and their order alternates, for the engine's rate drifts
+by more than a scrape costs; windows of 2 s proved too short for it. Writes metrics.json and
+metrics.md of benchmarks/results.
 """
 
 from __future__ import annotations
@@ -137,7 +137,10 @@ def page(
     )
     costs = [cost_percent(pair) for pair in found["pairs"]]
     error = statistics.stdev(costs) / len(costs) ** 0.5
-    verdict = "met" if numbers["cost_percent"]["median"] < GOAL_PERCENT else "missed"
+    if error > GOAL_PERCENT:
+        verdict = "not decided by this run: the engine's rate varied more than that between windows"
+    else:
+        verdict = "met" if numbers["cost_percent"]["median"] < GOAL_PERCENT else "missed"
     return f"""# Cost of a scrape
 
 `{command(options)}`
@@ -151,7 +154,8 @@ turn.
 {rows}
 
 Mean cost {statistics.mean(costs):+.2f} % with a standard error of {error:.2f} %. The goal, a median
-under {GOAL_PERCENT:g} %, is {verdict}. Failed streams: {found["failures"]}.
+under {GOAL_PERCENT:g} %, is {verdict}.
+Failed streams: {found["failures"]}.
 """
 
 
@@ -173,8 +177,8 @@ def machine() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.metrics")
     parser.add_argument("--streams", type=int, default=256)
-    parser.add_argument("--window", type=float, default=2.0)
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--window", type=float, default=8.0)
+    parser.add_argument("--pairs", type=int, default=10)
     options = parser.parse_args()
     found = asyncio.run(run(options))
     numbers = summary(found)
