@@ -25,7 +25,8 @@ FLOOD = 80
 @pytest.fixture(scope="module")
 def deployed(checkpoint: Callable[[str], Path]) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
-        frontend = stack.start_frontend()
+        # Without its JSON log the frontend drops the trace and the client's id.
+        frontend = stack.start_frontend(environ={"DYN_LOGGING_JSONL": "1"})
         worker = stack.start_worker(
             "--model-path",
             str(checkpoint("gdn")),
