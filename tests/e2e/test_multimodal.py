@@ -117,7 +117,9 @@ class TestNative:
             "POST", "/v1/chat/completions", body, {"Content-Type": "application/json"}
         )
         wait_until(PictureServer.asked.is_set, "the worker asks for the picture", deadline_s=20)
-        assert deployed.inflight("native") == 1
+        wait_until(
+            lambda: deployed.inflight("native") == 1, "the request is in flight", deadline_s=20
+        )
         connection.close()
         wait_until(
             lambda: deployed.inflight("native") == 0, "the request is let go of", deadline_s=20
