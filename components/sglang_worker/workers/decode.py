@@ -12,6 +12,7 @@ from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.dynamo_compat import Handler, ServedEndpoint
 from sglang_worker.requests.mapping import map_request
 from sglang_worker.requests.openai_chat import Render
+from sglang_worker.workers.background import token_background
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.generate_handler import GenerateHandler
 from sglang_worker.workers.health import HealthRules, check_override, generate_payload
@@ -101,6 +102,7 @@ def token_worker(context: WorkerContext, variant: Variant = PLAIN) -> WorkerServ
         if engine.server_args.skip_server_warmup
         else (payload, *map(variant.payload, generation_rounds(engine.limits, key))),
         ranks=engine.limits.dp_ranks,
+        background=token_background(context, main),
     )
 
 
