@@ -11,6 +11,7 @@ import asyncio
 import socket
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
@@ -71,14 +72,17 @@ class Fetcher:
             raise MediaError(f"could not be fetched: {type(error).__name__}") from None
 
     async def _follow(self, url: str) -> bytes:
-        async with self._session() as session:
-            for _ in range(self._settings.max_redirects + 1):
-                self._check(url)
-                async with session.get(url, allow_redirects=False) as response:
-                    target = response.headers.get("Location")
-                    if response.status not in REDIRECTS or target is None:
-                        return await self._read(response)
-                    url = str(response.url.join(URL(target)))
+        for _ in range(self._settings.max_redirects + 1):
+            self._check(url)
+            proxy = self._proxy_for(url)
+            async with (
+                self._session(guarded=proxy is None) as session,
+                session.get(url, allow_redirects=False, proxy=proxy) as response,
+            ):
+                target = response.headers.get("Location")
+                if response.status not in REDIRECTS or target is None:
+                    return await self._read(response)
+                url = str(response.url.join(URL(target)))
         raise MediaError(f"redirects more than {self._settings.max_redirects} times")
 
     def _check(self, url: str) -> None:
@@ -115,10 +119,21 @@ class Fetcher:
             raise MediaError("is empty")
         return bytes(content)
 
-    def _session(self) -> aiohttp.ClientSession:
-        """Clients' URLs rarely share a host, so no connection is kept for the next one."""
+    def _proxy_for(self, url: str) -> str | None:
+        """The environment's proxy, which the operator trusts to check destinations."""
+        parts = urlsplit(url)
+        if not self._settings.trust_proxy or proxy_bypass(parts.hostname or ""):
+            return None
+        proxies = getproxies()
+        return proxies.get(parts.scheme) or proxies.get("all")
+
+    def _session(self, *, guarded: bool) -> aiohttp.ClientSession:
+        """Clients' URLs rarely share a host, so no connection is kept for the next one.
+
+        ``guarded``: names must lead to public addresses; a proxy's own name need not.
+        """
         resolver = self._lookup
-        if not self._settings.allow_internal:
+        if guarded and not self._settings.allow_internal:
             resolver = PublicResolver(resolver)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -130,7 +145,6 @@ class Fetcher:
             # A compressed body could grow beyond every bound while it is unpacked.
             headers={"Accept-Encoding": "identity"},
             auto_decompress=False,
-            trust_env=self._settings.trust_proxy,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 

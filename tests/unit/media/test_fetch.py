@@ -208,6 +208,23 @@ async def test_hosts_outside_the_operators_list_are_refused_on_every_hop(site: S
             await fetcher.fetch(url)
 
 
+async def test_a_proxy_is_used_only_where_the_operator_trusts_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{site.port}")
+    monkeypatch.setenv("no_proxy", "direct.test")
+    strict = replace(OPEN, allow_internal=False)
+    names = Names({"far.test": ["10.0.0.1"], "direct.test": ["10.0.0.1"]})
+    with pytest.raises(MediaError, match="not public"):
+        await Fetcher(strict, names).fetch("http://far.test/ok")
+    assert site.asked == []
+    trusting = Fetcher(replace(strict, trust_proxy=True), names)
+    assert await trusting.fetch("http://far.test/ok") == CONTENT
+    with pytest.raises(MediaError, match="not public"):
+        await trusting.fetch("http://direct.test/ok")
+    assert site.asked == ["/ok"]
+
+
 async def test_errors_name_no_address(site: Site) -> None:
     for url in ("http://127.0.0.1:9/a", "http://nowhere.test/a", "http://inside.test:9/a"):
         with pytest.raises(MediaError) as refused:
