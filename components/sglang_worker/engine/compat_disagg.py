@@ -59,3 +59,8 @@ def handover_logprobs() -> int:
 
     parameter = inspect.signature(MetadataBuffers).parameters["max_top_logprobs_num"]
     return int(parameter.default)
+
+
+def follows_room(server_args: Any) -> bool:
+    """Whether the room decides the data-parallel rank of a prompt, SGLang's default."""
+    return str(server_args.load_balance_method) == "follow_bootstrap_room"

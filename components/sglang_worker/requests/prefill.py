@@ -35,11 +35,13 @@ def map_prefill(
     limits: EngineLimits,
     address: BootstrapAddress,
     *,
+    follows_room: bool = True,
     loras: Collection[str] = (),
 ) -> GenerateCall:
     """Map a request for a prefill worker: the whole prompt and the first token, for one room.
 
-    The sampling options count, for the first token is sampled here.
+    The sampling options count, for the first token is sampled here. ``follows_room``: without a
+    rank of the router's, room modulo ranks is the data-parallel rank, and decode knows.
     """
     if not isinstance(request, Mapping):
         raise InvalidRequest("request", "must be an object")
@@ -49,9 +51,27 @@ def map_prefill(
     if "min_new_tokens" in sampling:
         sampling["min_new_tokens"] = 1
     fields = {**call.fields, "sampling_params": sampling}
-    # The rank of the prefill is this worker's own `routed_dp_rank`.
+    # Which rank computes a prompt is for this worker to say.
     fields.pop("disagg_prefill_dp_rank", None)
+    if limits.dp_ranks > 1:
+        fields.update(own_rank(fields, limits, follows_room))
     return msgspec.structs.replace(call, fields=fields, max_tokens=1)
+
+
+def own_rank(fields: Mapping[str, Any], limits: EngineLimits, follows_room: bool) -> dict[str, int]:
+    """The rank that computes the prompt: as a choice, and as one that decode knows.
+
+    Without the second SGLang doubts the first. With replicas that share nothing (``--dp-size``
+    without attention parallelism) 0.5.23 doubts even its own choice, because it compares the room
+    with the rank inside the replica.
+    """
+    rank = fields.get("routed_dp_rank")
+    if rank is None and follows_room:
+        rank = fields["bootstrap_room"] % limits.dp_ranks
+    if rank is None:
+        return {}
+    known = "disagg_prefill_dp_rank" in limits.request_fields
+    return {"routed_dp_rank": rank, **({"disagg_prefill_dp_rank": rank} if known else {})}
 
 
 def unwrapped(request: Mapping[str, Any]) -> Mapping[str, Any]:

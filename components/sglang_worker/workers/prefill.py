@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sglang_worker.engine import bootstrap, dynamo_compat
+from sglang_worker.engine import bootstrap, compat_disagg, dynamo_compat
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.decode import Variant, token_worker
 from sglang_worker.workers.disaggregated_decode import with_pretended_transfer
@@ -31,7 +31,7 @@ def variant(context: WorkerContext) -> Variant:
     address = bootstrap.advertised(engine.server_args)
     logger.info("decode workers reach this prefill worker at %s:%d", address.host, address.port)
     return Variant(
-        handler=partial(PrefillHandler, address),
+        handler=partial(PrefillHandler, address, compat_disagg.follows_room(engine.server_args)),
         fields={"bootstrap": address, "endpoint_types": dynamo_compat.PREFILL_SURFACE},
         payload=partial(wrapped_payload, port=address.port),
         warm_up=partial(bootstrap.until_ready, engine.tokenizer_manager, engine.server_args),

@@ -36,12 +36,22 @@ class PrefillChunkWriter(ChunkWriter):
 class PrefillHandler(GenerateHandler):
     """Serves requests for one prompt each, in both forms that routers send."""
 
-    def __init__(self, address: BootstrapAddress, *args: Any, **options: Any) -> None:
+    def __init__(
+        self, address: BootstrapAddress, follows_room: bool, *args: Any, **options: Any
+    ) -> None:
+        """``follows_room``: SGLang takes the data-parallel rank from the room."""
         super().__init__(*args, **options)
         self._address = address
+        self._follows_room = follows_room
 
     def _map(self, request: Any, probe: bool) -> GenerateCall:
-        return map_prefill(request, self._limits, self._address, loras=self._loras())
+        return map_prefill(
+            request,
+            self._limits,
+            self._address,
+            follows_room=self._follows_room,
+            loras=self._loras(),
+        )
 
     def _body(self, request: Any) -> Any:
         return unwrapped(request)

@@ -71,10 +71,33 @@ def test_a_fresh_room_leads_decode_to_the_rank_that_computes_it(limits: EngineLi
     assert all(0 <= room < ROOM_LIMIT for room in rooms)
 
 
+def ranks(call: GenerateCall) -> tuple[Any, Any]:
+    """What SGLang is told: the choice, and that decode knows it."""
+    return call.fields.get("routed_dp_rank"), call.fields.get("disagg_prefill_dp_rank")
+
+
 def test_the_prefill_rank_is_the_one_that_the_router_chose(prefill: Any) -> None:
-    fields = prefill(routing={"dp_rank": 1, "prefill_dp_rank": 0}).fields
-    assert fields["routed_dp_rank"] == 1
-    assert "disagg_prefill_dp_rank" not in fields
+    assert ranks(prefill(routing={"dp_rank": 1, "prefill_dp_rank": 0})) == (1, 1)
+
+
+@pytest.mark.parametrize(("room", "rank"), [(76, 0), (77, 1)])
+def test_without_a_choice_the_room_decides_as_it_does_on_decode(
+    prefill: Any, room: int, rank: int
+) -> None:
+    info = {**ROUTED, "bootstrap_room": room}
+    assert ranks(prefill(bootstrap_info=info)) == (rank, rank)
+    unset = {"dp_rank": RANK_UNSET, "prefill_dp_rank": RANK_UNSET}
+    assert ranks(prefill(bootstrap_info=info, routing=unset)) == (rank, rank)
+
+
+def test_a_balance_of_the_operators_choice_is_left_to_sglang(limits: EngineLimits) -> None:
+    call = map_prefill(request(bootstrap_info=ROUTED), limits, OURS, follows_room=False)
+    assert ranks(call) == (None, None)
+
+
+def test_one_rank_needs_no_choice(limits: EngineLimits) -> None:
+    one = msgspec.structs.replace(limits, dp_ranks=1)
+    assert ranks(map_prefill(request(bootstrap_info=ROUTED), one, OURS)) == (None, None)
 
 
 def test_decode_is_told_which_rank_has_the_cache(limits: EngineLimits) -> None:
@@ -83,10 +106,10 @@ def test_decode_is_told_which_rank_has_the_cache(limits: EngineLimits) -> None:
     assert (call.fields["routed_dp_rank"], call.fields["disagg_prefill_dp_rank"]) == (0, 3)
 
 
-def test_a_rank_that_no_router_chose_is_left_to_sglang(prefill: Any) -> None:
-    routing = {"dp_rank": RANK_UNSET, "prefill_dp_rank": RANK_UNSET}
-    fields = prefill(routing=routing).fields
-    assert not {"routed_dp_rank", "disagg_prefill_dp_rank"} & set(fields)
+def test_a_rank_that_no_router_chose_is_not_told_to_decode(limits: EngineLimits) -> None:
+    unset = {"dp_rank": RANK_UNSET, "prefill_dp_rank": RANK_UNSET}
+    call = map_request(request(bootstrap_info=ROUTED, routing=unset), limits, remote_prefill=True)
+    assert ranks(call) == (None, None)
 
 
 def test_decode_takes_the_address_from_a_prefill_that_was_waited_for(

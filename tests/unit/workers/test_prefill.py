@@ -70,7 +70,7 @@ class Gate:
 
 async def test_a_faulty_request_is_refused_before_decode_is_told_anything() -> None:
     gate = Gate()
-    handler = PrefillHandler(OURS, None, LIMITS, gate, lambda request: False)
+    handler = PrefillHandler(OURS, True, None, LIMITS, gate, lambda request: False)
     with pytest.raises(Exception, match="bootstrap_room") as caught:
         async for _ in handler.generate(
             {**REQUEST, "bootstrap_info": {"bootstrap_room": -1}}, None
