@@ -43,7 +43,7 @@ STREAM_WORDS, DRY_STREAM_WORDS = 900, 200
 STREAM_TOKENS = 120
 DEVICE_FLAGS = (
     *("--attention-backend", "triton", "--sampling-backend", "pytorch"),
-    *("--grammar-backend", "none", "--mem-fraction-static", "0.25", "--dtype", "bfloat16"),
+    *("--grammar-backend", "none", "--mem-fraction-static", "0.8", "--dtype", "bfloat16"),
     *("--max-total-tokens", "120000", "--max-running-requests", "16"),
     *("--max-mamba-cache-size", "64", "--context-length", "8192"),
     *("--cuda-graph-max-bs-decode", "8", "--disable-prefill-cuda-graph"),
@@ -55,13 +55,12 @@ ENVIRONMENT = {
     "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0",
     "SGLANG_HOST_IP": "127.0.0.1",
     "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "0.5",
-    # UCX then says by which of its transports it moves what.
-    "UCX_PROTO_INFO": "y",
-    "UCX_LOG_LEVEL": "info",
 }
+# UCX then says by which of its transports it moves what, one file per process.
+UCX_LOGS = {"UCX_PROTO_INFO": "y", "UCX_LOG_LEVEL": "info"}
 # "[1796030521.647482] [host:12761:2]   |   0..626 | short | tcp/lo |"
-UCX_LINE = re.compile(r"\[\d+\.\d+\] \[\S+\] .*\|")
-TRANSPORTS = re.compile(r"\b(?:cuda_ipc|cuda_copy|gdr_copy|cma|sysv|posix|tcp|rc_mlx5)(?:/\w+)?")
+UCX_LINE = re.compile(r"\[\d+\.\d+\] \[[^\]]+\] .*\|")
+TRANSPORTS = re.compile(r"\b(?:cuda_ipc|cuda_copy|gdr_copy|cma|sysv|posix|tcp|rc_mlx5)\b")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -117,7 +116,9 @@ def main() -> int:
 def run_row(name: str, model: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
     row: dict[str, Any] = {"failed": None}
     kept = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_")}
-    with Stack(scratch, {**kept, **ENVIRONMENT, **ROWS[name].environ}) as stack:
+    scratch.mkdir()
+    logs = {**UCX_LOGS, "UCX_LOG_FILE": str(scratch / "ucx-%p.log")}
+    with Stack(scratch, {**kept, **ENVIRONMENT, **logs, **ROWS[name].environ}) as stack:
         try:
             serve(stack, model, ROWS[name], row, options)
         except Exception as error:
@@ -152,7 +153,7 @@ def serve(
     if "prefill" in workers:
         words = DRY_STREAM_WORDS if options.dry_run else STREAM_WORDS
         row["streams"] = stop_prefill_under_load(frontend, workers["prefill"], words)
-        row["transports"] = transports(workers)
+        row["transports"] = transports(stack.folder)
         check(row["streams"])
 
 
@@ -248,19 +249,21 @@ def counted(worker: Worker, name: str) -> int:
     return sum(map(int, line.findall(worker.system.get("/metrics").text)))
 
 
-def transports(workers: Mapping[str, Worker]) -> dict[str, list[str]]:
-    """UCX's transports as its own log names them, per worker."""
-    return {
-        name: sorted(
-            {
-                found.group()
-                for line in worker.log_path.read_text(errors="replace").splitlines()
-                if UCX_LINE.match(line)
-                for found in TRANSPORTS.finditer(line)
-            }
-        )
-        for name, worker in workers.items()
-    }
+def transports(folder: Path) -> list[str]:
+    """What UCX moved and by which transports, in its own words: how much, how, over what."""
+    found: set[str] = set()
+    for log in folder.glob("ucx-*.log"):
+        what = ""
+        for line in log.read_text(errors="replace").splitlines():
+            if not UCX_LINE.match(line):
+                continue
+            if "remote memory write" in line:
+                what = line.split("|")[1].strip()
+            elif what and TRANSPORTS.search(line):
+                found.add(f"{what}: {' '.join(line.split('|', 1)[1].replace('|', ' ').split())}")
+            elif "active message" in line or "cfg#" in line:
+                what = ""
+    return sorted(found)
 
 
 def check(streams: dict[str, Any]) -> None:

@@ -34,13 +34,9 @@ def _line(name: str, row: dict[str, Any]) -> str:
         _answers(row),
         ", ".join(f"{tokens}: {ms}" for tokens, ms in row.get("first_token_ms", {}).items()),
         _streams(row.get("streams")),
-        "; ".join(f"{who}: {' '.join(kinds)}" for who, kinds in _named(row) if kinds),
+        "; ".join(row.get("transports", ())),
     ]
     return "| " + " | ".join(cells) + " |"
-
-
-def _named(row: dict[str, Any]) -> list[tuple[str, list[str]]]:
-    return list(row.get("transports", {}).items())
 
 
 def _answers(row: dict[str, Any]) -> str:
