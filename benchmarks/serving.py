@@ -1,10 +1,11 @@
 """Serving through HTTP on the CPU: this worker, upstream's, and SGLang's own server.
 
-    python -m benchmarks.serving [--rounds 5] [--write]
+    python -m benchmarks.serving [--cycles 2] [--rounds 3] [--write]
 
 The demo target with the same engine flags everywhere; ours and upstream's worker behind Dynamo's
-frontend. One system at a time: engine, server and client share the machine's cores. Each load is
-played once to warm up and then ``--rounds`` times; ``--write`` also writes
+frontend. One system at a time: engine, server and client share the machine's cores. A cycle starts
+each system once and plays each load once to warm up and then ``--rounds`` times; every second cycle
+goes backwards, so that a machine that changes meanwhile favours nobody. ``--write`` also writes
 benchmarks/results/serving.json and serving.md.
 """
 
@@ -86,14 +87,15 @@ def systems() -> dict[str, Start]:
     }
 
 
-def measure(name: str, start: Start, rounds: int) -> list[Row]:
+def measure(name: str, start: Start, rounds: int, cycle: int) -> list[Row]:
     arguments = ("--model-path", str(checkpoint("gdn")), "--served-model-name", MODEL, *FLAGS)
     rows = []
     with Stack() as stack:
         url, pid = start(stack, arguments)
         for load in LOADS:
             played: list[Round] = []
-            for turn in range(1 + rounds):
+            first = cycle * (1 + rounds)
+            for turn in range(first, first + 1 + rounds):
                 before_s = cpu_seconds(pid)
                 one = asyncio.run(play(url, MODEL, load, turn))
                 cpu_s = cpu_seconds(pid) - before_s
@@ -104,17 +106,29 @@ def measure(name: str, start: Start, rounds: int) -> list[Row]:
     return rows
 
 
+def joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
+    """The rounds of a system's load belong together, whichever cycle they are of."""
+    table = {(row.system, row.load): row for row in rows}
+    for row in more:
+        known = table.get((row.system, row.load))
+        rounds = (*known.rounds, *row.rounds) if known is not None else row.rounds
+        table[row.system, row.load] = Row(row.system, row.load, rounds)
+    return list(table.values())
+
+
 def main() -> int:
     flags = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
-    flags.add_argument("--rounds", type=int, default=5)
+    flags.add_argument("--cycles", type=int, default=2)
+    flags.add_argument("--rounds", type=int, default=3)
     flags.add_argument("--only", choices=("ours", "upstream", "sglang"))
     flags.add_argument("--write", action="store_true", help="write benchmarks/results")
     options = flags.parse_args()
     machine = facts()
-    rows = []
-    for name, start in systems().items():
-        if options.only in (None, name):
-            rows += measure(name, start, options.rounds)
+    chosen = [one for one in systems().items() if options.only in (None, one[0])]
+    rows: list[Row] = []
+    for cycle in range(options.cycles):
+        for name, start in chosen if cycle % 2 == 0 else reversed(chosen):
+            rows = joined(rows, measure(name, start, options.rounds, cycle))
     page = markdown(machine, rows, " ".join(FLAGS))
     if options.write and options.only is None:
         record = {"machine": machine, "flags": FLAGS, "rows": msgspec.to_builtins(rows)}

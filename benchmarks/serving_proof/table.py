@@ -46,8 +46,9 @@ def markdown(machine: dict[str, Any], rows: Sequence[Row], flags: str) -> str:
         "# Serving on the CPU",
         "",
         f"{sentence(machine)} `python -m benchmarks.serving --write`: the demo target, streamed "
-        f"chat; median (lowest–highest) of {rounds} rounds after one that warms up, one system at "
-        "a time. Engine, servers, frontend and client share the cores. Engine flags everywhere: "
+        f"chat; median (lowest–highest) of {rounds} rounds, one system at a time, forwards and "
+        "then backwards. Engine, servers, frontend and client share the cores. Engine flags "
+        "everywhere: "
         f"`{flags}`.",
         "",
         "CPU: of the process that holds SGLang's tokenizer manager, the worker or SGLang's server; "
