@@ -39,9 +39,9 @@ NEXTN = (
 )
 DEVICE_FLAGS = (
     *("--attention-backend", "triton", "--sampling-backend", "pytorch"),
-    *("--grammar-backend", "none", "--mem-fraction-static", "0.5", "--dtype", "bfloat16"),
+    *("--grammar-backend", "none", "--mem-fraction-static", "0.8", "--dtype", "bfloat16"),
     *("--max-total-tokens", "50000", "--max-running-requests", "16"),
-    *("--max-mamba-cache-size", "64", "--context-length", "4096"),
+    *("--max-mamba-cache-size", "64", "--context-length", "8192"),
     *("--cuda-graph-max-bs-decode", "8", "--disable-prefill-cuda-graph"),
     # Neither may multicast over NVLink: the GPUs of the host are shared.
     *("--disable-custom-all-reduce", "--enforce-disable-flashinfer-allreduce-fusion"),
