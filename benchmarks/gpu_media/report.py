@@ -15,7 +15,8 @@ PACKAGES = ("torch", "sglang", "diffusers", "transformers", "ai-dynamo-runtime")
 def machine() -> dict[str, str]:
     import torch
 
-    found = {"python": platform.python_version(), "command": " ".join(sys.argv)}
+    command = " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    found = {"python": platform.python_version(), "command": command}
     found["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     for name in PACKAGES:
         try:
