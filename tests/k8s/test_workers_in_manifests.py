@@ -14,7 +14,7 @@ from sglang_worker.ctl.command import parser as ctl_parser
 from sglang_worker.lifecycle.shutdown import ShutdownTimes
 from sglang_worker.system.frontdoor import BUILT_IN
 from sglang_worker.system.state import Access
-from sglang_worker.workers.table import ROWS, is_served
+from sglang_worker.workers.table import ROWS
 
 from tests.k8s.manifests import FRONTEND, OVERLAYS, WORKER, Workload, all_workloads
 
@@ -53,13 +53,7 @@ def configuration(one: Workload, folder: Path) -> WorkerConfig:
 @pytest.mark.parametrize("one", IDENTIFIED)
 def test_every_command_line_passes_the_workers_own_check(one: Workload, tmp_path: Path) -> None:
     plan, code = run_check(*mounted(one, tmp_path), "static")
-    if is_served(WorkerType(plan["worker_type"])):
-        assert (plan["errors"], code) == ([], 0)
-    else:
-        # Valid in every other respect; docs/kubernetes.md says which types this release serves.
-        assert [error.partition(";")[0] for error in plan["errors"]] == [
-            f"worker type {plan['worker_type']} is not served by this release"
-        ]
+    assert (plan["errors"], code) == ([], 0)
     assert plan["system"]["port"] == one.ports["system"]
     assert plan["system"]["metadata_port"] == one.ports["metadata"]
     assert str(plan["system"]["token_file"]).endswith("/etc/sglang-worker/token")

@@ -17,7 +17,7 @@ from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.engine import bootstrap
 from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.engine.owned import OwnedEngine
-from sglang_worker.errors import ConfigError, EngineStartError
+from sglang_worker.errors import EngineStartError
 from sglang_worker.runners import startup as runners
 from sglang_worker.runners.folder import ReportFolder
 from sglang_worker.runners.later import RunnerWatch
@@ -81,11 +81,6 @@ def _explained(error: EngineStartError, folder: ReportFolder) -> EngineStartErro
 
 def _start_other(module: str) -> Callable[[WorkerConfig], StartedEngine]:
     def start_module(config: WorkerConfig) -> StartedEngine:
-        if config.system.routes:
-            raise ConfigError(
-                f"--engine-route {config.system.routes[0].path}: a {config.worker_type.value} "
-                "worker runs no sgl.Engine whose methods could be exposed"
-            )
         engine: OwnedEngine = importlib.import_module(module).start(config)
         return StartedEngine(engine, None)
 

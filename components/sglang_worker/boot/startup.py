@@ -27,7 +27,7 @@ from sglang_worker.runners.later import RunnerWatch
 from sglang_worker.runners.report import RunnerReport
 from sglang_worker.system import phases
 from sglang_worker.system.listener import SystemListener
-from sglang_worker.workers.table import check_served
+from sglang_worker.workers.table import check_routes
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def configure(argv: Sequence[str], environ: Mapping[str, str]) -> WorkerConfig:
     """Everything that can be wrong before a model is opened; raises ConfigError."""
     environment.prepare(environ)
     config = parse_worker_config(argv, environ)
-    check_served(config.worker_type)
+    check_routes(config)
     check_libraries(config)
     return config
 

@@ -12,7 +12,7 @@ from sglang_worker.config.parity_check import check_parity
 from sglang_worker.config.parse import parse_worker_config
 from sglang_worker.config.plan import base_plan, unknown
 from sglang_worker.config.route_check import resolve_routes
-from sglang_worker.config.worker_config import WorkerConfig, WorkerType
+from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.errors import ConfigError, ExitCode
 
 Level = Literal["static", "model"]
@@ -29,7 +29,7 @@ def run_check(
     try:
         config = parse_worker_config(argv, environ)
         plan.update(base_plan(config))
-        _check_served(config.worker_type)
+        _check_routes(config)
         plan["system"]["routes"] = resolve_routes(config.system.routes)
         plan.update(_model(config) if level == "model" else _without_model())
     except ConfigError as error:
@@ -37,10 +37,10 @@ def run_check(
     return {**plan, "ok": True, "errors": []}, int(ExitCode.STOPPED)
 
 
-def _check_served(worker_type: WorkerType) -> None:
+def _check_routes(config: WorkerConfig) -> None:
     from sglang_worker.workers import table
 
-    table.check_served(worker_type)
+    table.check_routes(config)
 
 
 def _without_model() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from sglang_worker.config.worker_config import WorkerType
+from sglang_worker.config.worker_config import WorkerConfig, WorkerType
 from sglang_worker.errors import ConfigError
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.service import WorkerService
@@ -62,22 +62,18 @@ class WorkerModule(Protocol):
         """Everything that can serve, with nothing served yet."""
 
 
-def is_served(worker_type: WorkerType) -> bool:
-    return worker_type in ROWS
-
-
-def check_served(worker_type: WorkerType) -> None:
-    """Raises ConfigError before any model is loaded."""
-    if not is_served(worker_type):
-        known = ", ".join(sorted(kind.value for kind in ROWS))
-        raise ConfigError(
-            f"worker type {worker_type.value} is not served by this release; served: {known}"
-        )
-
-
 def worker_row(worker_type: WorkerType) -> WorkerRow:
-    check_served(worker_type)
     return ROWS[worker_type]
+
+
+def check_routes(config: WorkerConfig) -> None:
+    """Raises ConfigError for ``--engine-route`` where there is no engine to call."""
+    routes, kind = config.system.routes, config.worker_type
+    if routes and worker_row(kind).engine is not EngineKind.SGLANG:
+        raise ConfigError(
+            f"--engine-route {routes[0].text}: a worker of type {kind.value} runs no sgl.Engine "
+            "whose methods could be exposed"
+        )
 
 
 def worker_module(worker_type: WorkerType) -> WorkerModule:
