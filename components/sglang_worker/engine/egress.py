@@ -34,6 +34,10 @@ NEXT_STALLED_S = 0.005
 _CLOSE = object()
 
 
+class SendingBroke(Exception):
+    """A sink ended a send in a way that is no error of its contract."""
+
+
 class Sink(Protocol):
     """The runtime's end of one response stream."""
 
@@ -105,6 +109,10 @@ class Outlet:
                     self._sink.send(chunk)
             except Exception as error:
                 self.error = error
+            except BaseException as panic:
+                # A panic of the runtime's Rust is no Exception; without this the thread would end
+                # and the stream wait for ever.
+                self.error = SendingBroke(f"the runtime broke while it sent a chunk: {panic!r}")
         self._sent += 1
         waiter = self._waiter
         if waiter is not None and self.unsent <= self._low:

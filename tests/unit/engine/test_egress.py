@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from sglang_worker.engine.egress import WINDOW_CHUNKS, Crew, Egress
+from sglang_worker.engine.egress import WINDOW_CHUNKS, Crew, Egress, SendingBroke
 
 from tests.support.wait import wait_until_async
 
@@ -23,7 +23,7 @@ class Reader:
         self.got: list[Any] = []
         self.closed = False
         self.threads: set[int] = set()
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self._open = threading.Event()
         self._open.set()
         self.waiting = threading.Event()
@@ -179,6 +179,20 @@ async def test_a_chunk_that_cannot_be_sent_is_an_error_not_a_silent_end() -> Non
     with pytest.raises(TypeError, match="cannot be encoded"):
         await anext(Egress().push(Answer(10**9).chunks(), reader))
     assert not reader.closed
+
+
+class Panic(BaseException):
+    """As PyO3's PanicException, which is no Exception."""
+
+
+async def test_a_panic_of_the_runtime_ends_its_stream_with_an_error_and_no_other() -> None:
+    egress, reader, quick = Egress(), Reader(), Reader()
+    reader.failure = Panic("index out of bounds")
+    broken = egress.push(Answer(10 * WINDOW_CHUNKS).chunks(), reader)
+    with pytest.raises(SendingBroke, match="index out of bounds"):
+        await asyncio.wait_for(anext(broken), 20)
+    await asyncio.wait_for(advance(egress.push(Answer(500).chunks(), quick)), 20)
+    assert quick.got == list(range(500))
 
 
 async def test_no_thread_is_started_for_work_that_never_comes() -> None:
