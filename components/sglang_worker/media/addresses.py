@@ -18,6 +18,11 @@ def parse(text: str) -> Address | None:
         return None
 
 
+def looks_numeric(host: str) -> bool:
+    """Whether HTTP clients and sockets take the host for an address, however it is written."""
+    return ":" in host or host.replace(".", "").isdigit()
+
+
 def is_public(address: Address) -> bool:
     """Whether the address, and any IPv4 address wrapped in it, belongs to the open internet."""
     if isinstance(address, ipaddress.IPv6Address):

@@ -96,6 +96,9 @@ class Fetcher:
         if self._settings.allowed_hosts and host not in self._settings.allowed_hosts:
             raise MediaError("its host is not in --allowed-media-domains")
         literal = addresses.parse(host)
+        if literal is None and addresses.looks_numeric(host):
+            # Never resolved but connected to as inet_aton reads it: 127.1, 2130706433.
+            raise MediaError("its host is a malformed address")
         if literal is None or self._settings.allow_internal:
             return
         if not addresses.is_public(literal):

@@ -148,6 +148,16 @@ async def test_no_spelling_of_loopback_is_reached(site: Site, host: str) -> None
     assert site.asked == []
 
 
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "017700000001", "0177.0.0.1", "127.1."])
+async def test_an_address_in_a_spelling_that_no_resolver_sees_is_refused_by_us(
+    site: Site, host: str
+) -> None:
+    """Releases of aiohttp differ in whether they connect to it."""
+    with pytest.raises(MediaError, match="malformed address"):
+        await Fetcher(replace(OPEN, allow_internal=False)).fetch(site.url("/ok", host))
+    assert site.asked == []
+
+
 async def test_a_name_with_one_internal_address_among_public_ones_is_refused(site: Site) -> None:
     names = Names({"mixed.test": ["8.8.8.8", "10.0.0.1"]})
     with pytest.raises(MediaError, match="not public"):
