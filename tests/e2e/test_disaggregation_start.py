@@ -23,9 +23,15 @@ from tests.support.wait import wait_until
 pytestmark = pytest.mark.e2e
 
 
+def prompts_of_rank(deployment: Deployment, rank: int) -> int:
+    """How many prompt batches a data-parallel rank of the prefill worker has logged."""
+    return len(re.findall(rf" DP{rank}\] Prefill batch", deployment.prefill.log()))
+
+
 def test_a_dense_model_is_split_as_well_and_each_side_waits_for_the_other(
     checkpoint: Callable[[str], Path],
 ) -> None:
+    """With two data-parallel ranks on the prefill side, both of which decode must find."""
     with Stack(environ=ENVIRONMENT) as stack:
         deployment = Deployment(stack, checkpoint("dense"))
         decode = deployment.start("decode")
@@ -37,10 +43,17 @@ def test_a_dense_model_is_split_as_well_and_each_side_waits_for_the_other(
         )
         assert phase_of(decode)["status"] == 503
         assert SPLIT not in deployment.client.models()
-        deployment.start("prefill")
+        deployment.start("prefill", "--dp-size", "2")
         deployment.wait_served()
         for prompt in PROMPTS:
             answers_alike(deployment, prompt)
+        before = [prompts_of_rank(deployment, rank) for rank in (0, 1)]
+        # The router draws a room for each request, and the room decides the rank.
+        for number in range(40):
+            answers_alike(deployment, f"Question {number}")
+            if all(prompts_of_rank(deployment, rank) > before[rank] for rank in (0, 1)):
+                return
+        pytest.fail("all of 40 prompts went to one rank")
 
 
 def test_a_taken_bootstrap_port_ends_the_start_by_name(
