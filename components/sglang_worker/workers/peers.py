@@ -36,4 +36,3 @@ def peer_address(config: WorkerConfig) -> EndpointAddress | None:
     if config.endpoint.component != default_component(config.worker_type):
         return None
     return EndpointAddress(config.endpoint.namespace, default_component(peer), config.endpoint.name)
-
