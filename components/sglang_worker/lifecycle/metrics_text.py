@@ -46,7 +46,8 @@ def busy(text: str) -> float:
 
 def _samples(text: str) -> Iterator[tuple[str, str, float]]:
     """(metric, endpoint label or "", value) of the watched gauges."""
-    for line in text.splitlines():
+    # Only this ends a line; label values may hold what `str.splitlines` also takes for an end.
+    for line in text.split("\n"):
         if not line.startswith(WATCHED):
             continue
         match = _SAMPLE.match(line)

@@ -7,6 +7,7 @@ A name selects a family (all its samples) or, as with prometheus_client, one of 
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Iterable, Iterator
 from urllib.parse import parse_qs
 
@@ -36,7 +37,8 @@ async def selected(answer: HttpResponse, names: frozenset[str]) -> HttpResponse:
         whole = body if isinstance(body, bytes) else b"".join([chunk async for chunk in body])
     except (OSError, asyncio.TimeoutError, h11.ProtocolError):
         raise HttpError(502, "the runtime's metrics broke off") from None
-    kept = "".join(select(whole.decode().splitlines(keepends=True), names))
+    # Label values may hold what `str.splitlines` also takes for the end of a line.
+    kept = "".join(select(io.StringIO(whole.decode(), newline="\n"), names))
     headers = {
         name: value for name, value in answer.headers.items() if name.lower() not in _RECOMPUTED
     }

@@ -33,6 +33,12 @@ def test_each_watched_gauge_counts(line: str) -> None:
     assert busy(IDLE + line + "\n") > 0
 
 
+@pytest.mark.parametrize("character", "\x0b\x0c\x1c\x85\u2028\r")
+def test_a_label_may_hold_what_looks_like_the_end_of_a_line(character: str) -> None:
+    gauge = f'dynamo_component_inflight_requests{{model="a{character}b",dynamo_endpoint="g"}}'
+    assert busy(f"{gauge} 2\n") == 2
+
+
 def test_the_kv_publishers_own_endpoint_is_left_out() -> None:
     line = 'dynamo_component_inflight_requests{dynamo_endpoint="worker_kv_query_source_0"} 1\n'
     assert busy(IDLE + line) == 0

@@ -65,6 +65,14 @@ async def test_a_streamed_answer_is_joined_and_its_length_left_to_be_counted_ane
     assert filtered.headers == {"content-type": "text/plain"}
 
 
+@pytest.mark.parametrize("character", "\x0b\x0c\x1c\x85\u2028\r")
+async def test_a_label_may_hold_what_looks_like_the_end_of_a_line(character: str) -> None:
+    sample = f'one_total{{model="a{character}b"}} 1\n'
+    answer = HttpResponse(status=200, body=(sample + "bare 3\n").encode(), headers={})
+    found = await selected(answer, frozenset({"one_total"}))
+    assert found.body == sample.encode()
+
+
 async def test_an_answer_that_breaks_off_is_no_success() -> None:
     fault = h11.RemoteProtocolError("ended early")
     with pytest.raises(HttpError) as caught:
