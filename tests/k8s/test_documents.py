@@ -36,7 +36,11 @@ def test_every_flag_and_variable_of_upstream_is_named(pattern: str) -> None:
 def test_every_flag_and_variable_of_this_worker_is_named() -> None:
     names = [name for flag in OWN_FLAGS for name in (flag.name, flag.variable) if name]
     # Those that Dynamo's runtime has, and has the same way, are not a difference.
-    shared = {"DYN_SYSTEM_PORT", "DYN_SYSTEM_HOST", "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS"}
+    shared = {
+        *("DYN_SYSTEM_PORT", "DYN_SYSTEM_HOST", "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS"),
+        *("DYN_HEALTH_CHECK_ENABLED", "DYN_CANARY_WAIT_TIME"),
+        "DYN_HEALTH_CHECK_REQUEST_TIMEOUT",
+    }
     assert [name for name in names if name not in shared and f"`{name}`" not in UPGRADE] == []
 
 

@@ -189,10 +189,23 @@ class Serving:
         await service.publish()
         await lifecycle.start()
         health.start()
-        if listener is not None:
-            listener.publish(phase=Phase.REGISTERED, started=True)
         logger.info("serving as instance %d", service.worker_id)
-        await service.ended()
+        useful = asyncio.ensure_future(self._until_useful(runtime))
+        try:
+            await service.ended()
+        finally:
+            useful.cancel()
+
+    async def _until_useful(self, runtime: object) -> None:
+        """Tell the listener that the start is over, once the peers are there that it needs."""
+        listener = self._started.listener
+        if listener is None:
+            return
+        address = peer_address(self._started.config)
+        if address is not None:
+            listener.publish(phase=Phase.WAITING_FOR_PEERS)
+            await dynamo_compat_peers.until_listed(runtime, address)
+        listener.publish(phase=Phase.REGISTERED, started=True)
 
 
 def runtime_address(runtime: object) -> Address | None:

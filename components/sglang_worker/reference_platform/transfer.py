@@ -22,7 +22,7 @@ def manager_of_host_memory(kv_class: Any, *requested: Any, **options: Any) -> An
 
 @lru_cache(maxsize=1)
 def _host_memory(manager: Any) -> Any:
-    class HostMemoryNixlKVManager(manager):  # type: ignore[misc]
+    class HostMemoryNixlKVManager(manager):
         def register_buffer_to_engine(self) -> None:
             """SGLang's first use of the agent; every later one looks the kind up there too."""
             kinds = self.agent.nixl_mems

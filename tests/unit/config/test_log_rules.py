@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-
 from sglang_worker.config import log_rules
 from sglang_worker.errors import ConfigError
 

@@ -70,5 +70,5 @@ def test_what_is_forwarded_survives_json_and_has_no_media_left() -> None:
     ],
 )
 def test_a_malformed_hand_over_is_refused(source: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest, match="embedded_media|rows: must be at least 1"):
+    with pytest.raises(InvalidRequest, match=r"embedded_media|rows: must be at least 1"):
         embedded_media({"embedded_media": source})
