@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _answer(argv: Sequence[str]) -> int:
     try:
-        signals.own_before_loop()
+        signals.EARLY.own()
         return _run(argv)
     except signals.StopRequested as stop:
         print(f"stopped by {stop} while starting", file=sys.stderr)
@@ -43,6 +43,7 @@ def _run(argv: Sequence[str]) -> int:
     logs.configure(os.environ)
     started = boot(argv, os.environ)
     try:
+        signals.EARLY.raise_requested()
         from sglang_worker.boot.follower import Follower, is_follower
         from sglang_worker.boot.serving import Serving
 

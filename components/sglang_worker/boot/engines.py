@@ -14,7 +14,7 @@ from sglang_worker.config import environment, platform
 from sglang_worker.config.dump import dump_config
 from sglang_worker.config.server_args import build_server_args
 from sglang_worker.config.worker_config import WorkerConfig
-from sglang_worker.engine import bootstrap
+from sglang_worker.engine import bootstrap, signals
 from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.engine.owned import OwnedEngine
 from sglang_worker.errors import EngineStartError
@@ -39,6 +39,7 @@ class StartedEngine(msgspec.Struct, frozen=True):
 
 def start(config: WorkerConfig) -> StartedEngine:
     """Raises ConfigError before anything is started, EngineStartError after."""
+    signals.EARLY.raise_requested()
     started = STARTERS[worker_row(config.worker_type).engine](config)
     logger.info("engine ready in %.1f s", started.engine.started_in_s)
     return started

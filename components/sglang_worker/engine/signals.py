@@ -12,12 +12,15 @@ import inspect
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 OWNED = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+AGAIN_S = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +38,55 @@ class EngineReportedFailure(BaseException):
     """A child of the engine sent SIGQUIT while the engine was starting."""
 
 
-def own_before_loop() -> None:
-    """Until a loop runs, a signal ends the startup by raising in the main thread."""
+class EarlySignals:
+    """Stop signals before a loop runs. The first one raises StopRequested in the main thread.
 
-    def leave(signum: int, frame: FrameType | None) -> None:
-        # The engine's processes are killed by the kernel when this process ends.
-        os._exit(128 + signum)
+    It may be raised where Python or a library drops exceptions. Those that Python drops itself
+    (finalizers, collector callbacks, at-fork hooks) are raised again by a timer; what a library
+    swallows is still known as ``requested`` at the next milestone.
+    """
 
-    def stop(signum: int, frame: FrameType | None) -> None:
-        # Raising again would interrupt the clean-up that the first signal started.
+    def __init__(self) -> None:
+        self.requested: int | None = None
+
+    def own(self) -> None:
+        for signum in STOP_SIGNALS:
+            signal.signal(signum, self._stop)
+        report = sys.unraisablehook
+
+        def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+            if isinstance(unraisable.exc_value, StopRequested):
+                # Not at once: that would be inside the very callback that drops exceptions.
+                signal.signal(signal.SIGALRM, self._again)
+                signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+            else:
+                report(unraisable)
+
+        sys.unraisablehook = dropped
+
+    def raise_requested(self) -> None:
+        """At a milestone of the start: raise the StopRequested that something swallowed."""
+        if self.requested is not None:
+            raise StopRequested(self.requested)
+
+    def _stop(self, signum: int, frame: FrameType | None) -> None:
+        self.requested = signum
+        # Raising for a second signal would interrupt the clean-up that the first one started.
         for owned in STOP_SIGNALS:
-            signal.signal(owned, leave)
+            signal.signal(owned, _leave)
         raise StopRequested(signum)
 
-    for signum in STOP_SIGNALS:
-        signal.signal(signum, stop)
+    def _again(self, signum: int, frame: FrameType | None) -> None:
+        self.raise_requested()
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    # The engine's processes are killed by the kernel when this process ends.
+    os._exit(128 + signum)
+
+
+EARLY = EarlySignals()
+"""Those of this process."""
 
 
 def own_quit_before_loop() -> None:

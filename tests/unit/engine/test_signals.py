@@ -82,7 +82,7 @@ def test_other_signals_are_nobodys_business(loop: asyncio.AbstractEventLoop) -> 
 EARLY = """
     import os, signal, sys, time
     from sglang_worker.engine import signals
-    signals.own_before_loop()
+    signals.EARLY.own()
     try:
         print("up", flush=True)
         time.sleep(600)
@@ -103,3 +103,50 @@ def test_a_signal_before_the_loop_raises_and_a_second_one_leaves_at_once() -> No
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 128 + signal.SIGINT
     process.stdout.close()
+
+
+DROPPED = """
+    import os, signal, time
+    from sglang_worker.engine import signals
+    signals.EARLY.own()
+
+    class Finalized:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)  # the handler raises here, and Python drops what it raises
+
+    try:
+        Finalized()
+        print("dropped", flush=True)
+        time.sleep(600)
+    except signals.StopRequested as stop:
+        print(stop, flush=True)
+"""
+SWALLOWED = """
+    import os, signal, time
+    from sglang_worker.engine import signals
+    signals.EARLY.own()
+    signals.EARLY.raise_requested()
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+    except BaseException:
+        print("swallowed", flush=True)
+    try:
+        signals.EARLY.raise_requested()
+    except signals.StopRequested as stop:
+        print(stop, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "words"), [(DROPPED, ["dropped", "SIGTERM"]), (SWALLOWED, ["swallowed", "SIGTERM"])]
+)
+def test_a_stop_that_something_drops_is_asked_for_again(program: str, words: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.stdout.split() == words, ended.stderr
