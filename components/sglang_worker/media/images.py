@@ -10,8 +10,9 @@ from sglang_worker.media.errors import MediaError
 FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "ICO", "AVIF")
 
 
-def check_header(content: bytes, max_pixels: int) -> None:
-    """Raises MediaError for anything but an image of a known format and a bearable size."""
+def check_header(content: bytes, max_pixels: int) -> int:
+    """How many pixels it decodes to. Raises MediaError for anything but an image of a known format
+    and a bearable size."""
     from PIL import Image
 
     try:
@@ -24,6 +25,7 @@ def check_header(content: bytes, max_pixels: int) -> None:
         raise MediaError(f"is not an image of a known format ({', '.join(FORMATS)})") from None
     if width * height > max_pixels:
         raise MediaError(f"has more than the {max_pixels} pixels that are accepted")
+    return int(width * height)
 
 
 def check_pixels(content: bytes) -> None:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from sglang_worker.media import data_uri, images
 from sglang_worker.media.errors import MediaError
 from sglang_worker.media.fetch import Fetcher
 from sglang_worker.media.settings import MediaSettings
+
+
+class Medium(msgspec.Struct, frozen=True):
+    """``pixels``: what it becomes when it is decoded, which its bytes do not show; 0 for media
+    other than images."""
+
+    content: bytes
+    pixels: int = 0
 
 
 class MediaLoader:
@@ -18,20 +28,20 @@ class MediaLoader:
         self.settings = settings
         self._fetcher = fetcher or Fetcher(settings)
 
-    async def load(self, url: str, *, is_image: bool) -> bytes:
-        """The content, of an image only if it is one. Raises MediaError."""
+    async def load(self, url: str, *, is_image: bool) -> Medium:
+        """The medium, an image only if it is one. Raises MediaError."""
         content: bytes | None = None
         if not data_uri.is_data_uri(url):
             content = await self._fetcher.fetch(url)
         # Megabytes of base64 and foreign headers are no work for the event loop's thread.
         return await asyncio.to_thread(self._checked, url, content, is_image)
 
-    def _checked(self, url: str, content: bytes | None, is_image: bool) -> bytes:
+    def _checked(self, url: str, content: bytes | None, is_image: bool) -> Medium:
         if content is None:
             content = data_uri.decode(url, self.settings.max_data_uri_bytes)
-        if is_image:
-            images.check_header(content, self.settings.max_pixels)
-        return content
+        if not is_image:
+            return Medium(content)
+        return Medium(content, images.check_header(content, self.settings.max_pixels))
 
     async def first_damaged(self, contents: Sequence[bytes]) -> int | None:
         """Which of some images cannot be decoded, for an error that names it."""

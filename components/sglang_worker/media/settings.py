@@ -18,7 +18,8 @@ TRUST_PROXY = "DYN_MM_TRUST_EGRESS_PROXY"
 FILE_SIZE = "DYN_MM_MAX_FILE_SIZE_MB"
 DATA_SIZE = "DYN_MM_MAX_DATA_URL_MB"
 MIB = 1 << 20
-# A request may not make the worker hold more than this many files of the largest size.
+# A request may not make the worker hold more than this many media of the largest size: as files,
+# and decoded, for kilobytes may become gigabytes.
 FILES_PER_REQUEST = 4
 
 
@@ -41,6 +42,10 @@ class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def max_request_bytes(self) -> int:
         return FILES_PER_REQUEST * self.max_bytes
+
+    @property
+    def max_request_pixels(self) -> int:
+        return FILES_PER_REQUEST * self.max_pixels
 
 
 def read_settings(

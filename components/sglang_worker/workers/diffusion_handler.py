@@ -153,7 +153,7 @@ class DiffusionHandler(RequestsInFlight):
 
     async def _load(self, reference: str) -> bytes:
         try:
-            content = await self._loader.load(reference, is_image=True)
+            content = (await self._loader.load(reference, is_image=True)).content
             if await self._loader.first_damaged([content]) is not None:
                 raise MediaError("its content is damaged or cut off")
         except MediaError as error:

@@ -11,7 +11,7 @@ from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.engine import compat_multimodal
 from sglang_worker.engine.dynamo_compat_media import FrontendPixels
 from sglang_worker.media.errors import MediaError
-from sglang_worker.media.load import MediaLoader
+from sglang_worker.media.load import MediaLoader, Medium
 from sglang_worker.media.settings import MediaSettings, read_settings
 from sglang_worker.requests.errors import InvalidRequest
 from sglang_worker.requests.multimodal import MediaPart, MediaSupport, by_field, media_parts
@@ -45,7 +45,7 @@ class RawMedia:
         return parts, await self._preparations.run(self._load_all(parts), context)
 
     async def _load_all(self, parts: Sequence[MediaPart]) -> list[Any]:
-        budget = Budget(self._loader.settings.max_request_bytes)
+        budget = Budget(self._loader.settings)
         # What is under way when the budget runs out is bounded by this.
         slots = asyncio.Semaphore(PARTS_AT_ONCE)
 
@@ -64,11 +64,11 @@ class RawMedia:
         if part.decoded is not None:
             return await self._decoded(part, part.decoded)
         try:
-            content = await self._loader.load(part.url, is_image=part.kind == IMAGE)
-            budget.take(len(content))
+            medium = await self._loader.load(part.url, is_image=part.kind == IMAGE)
+            budget.take(medium)
         except MediaError as error:
             raise InvalidRequest(part.name, str(error)) from None
-        return content
+        return medium.content
 
     async def _decoded(self, part: MediaPart, description: Mapping[str, Any]) -> Any:
         if self._pixels is None:
@@ -89,15 +89,22 @@ class RawMedia:
 
 
 class Budget:
-    """Bytes that one request may still bring along."""
+    """Bytes and pixels that one request may still bring along."""
 
-    def __init__(self, total_bytes: int) -> None:
-        self._total_bytes = self._left_bytes = total_bytes
+    def __init__(self, settings: MediaSettings) -> None:
+        self._settings = settings
+        self._left_bytes = settings.max_request_bytes
+        self._left_pixels = settings.max_request_pixels
 
-    def take(self, size_bytes: int) -> None:
-        self._left_bytes -= size_bytes
+    def take(self, medium: Medium) -> None:
+        self._left_bytes -= len(medium.content)
+        self._left_pixels -= medium.pixels
         if self._left_bytes < 0:
-            raise MediaError(f"all media of the request exceed {self._total_bytes} bytes")
+            total = self._settings.max_request_bytes
+            raise MediaError(f"all media of the request exceed {total} bytes")
+        if self._left_pixels < 0:
+            total = self._settings.max_request_pixels
+            raise MediaError(f"all images of the request exceed {total} pixels")
 
 
 def explain(error: Exception) -> Exception:

@@ -92,6 +92,15 @@ async def test_all_parts_together_have_a_bound() -> None:
         await bounded.prepare(request(*[uri] * 5), Client())
 
 
+async def test_all_images_together_have_a_bound_on_what_they_decode_to() -> None:
+    """Kilobytes each, gigabytes once SGLang has decoded them side by side."""
+    uri = image_uri(32)
+    bounded = stage(replace(SETTINGS, max_pixels=32 * 32))
+    assert len((await bounded.prepare(request(*[uri] * 4), Client())).fields["image_data"]) == 4
+    with pytest.raises(InvalidRequest, match="all images of the request exceed 4096 pixels"):
+        await bounded.prepare(request(*[uri] * 5), Client())
+
+
 async def test_a_client_that_hangs_up_ends_its_downloads() -> None:
     fetcher, client = SlowFetcher(), Client()
     waiting = asyncio.ensure_future(
