@@ -62,7 +62,7 @@ class RawMedia:
 
     async def _load(self, part: MediaPart, budget: Budget) -> Any:
         if part.decoded is not None:
-            return await self._decoded(part, part.decoded)
+            return await self._decoded(part, part.decoded, budget)
         try:
             medium = await self._loader.load(part.url, is_image=part.kind == IMAGE)
             budget.take(medium)
@@ -70,13 +70,19 @@ class RawMedia:
             raise InvalidRequest(part.name, str(error)) from None
         return medium.content
 
-    async def _decoded(self, part: MediaPart, description: Mapping[str, Any]) -> Any:
+    async def _decoded(
+        self, part: MediaPart, description: Mapping[str, Any], budget: Budget
+    ) -> Any:
         if self._pixels is None:
             raise InvalidRequest(part.name, "decoded media needs a worker with --frontend-decoding")
         try:
-            return await self._pixels.load(part.kind, description)
+            image = await self._pixels.load(part.kind, description)
+            budget.take(Medium(b"", image.width * image.height))
+        except MediaError as error:
+            raise InvalidRequest(part.name, str(error)) from None
         except ValueError as error:
             raise InvalidRequest(part.name, f"the decoded pixels are unusable: {error}") from error
+        return image
 
     async def first_damaged(self, kind: str, contents: Sequence[Any]) -> int | None:
         """Which of some media cannot be decoded; None when that cannot be told."""

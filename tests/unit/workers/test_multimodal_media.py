@@ -101,6 +101,26 @@ async def test_all_images_together_have_a_bound_on_what_they_decode_to() -> None
         await bounded.prepare(request(*[uri] * 5), Client())
 
 
+class FrontendImages:
+    """Stands for `FrontendPixels`: the transfer needs NIXL and a frontend."""
+
+    async def load(self, kind: str, description: Any) -> Image.Image:
+        return Image.new("RGB", tuple(description["size"]))
+
+
+async def test_images_that_the_frontend_decoded_count_too() -> None:
+    bounded = RawMedia(
+        MediaLoader(replace(SETTINGS, max_pixels=32 * 32)),
+        MediaSupport(frontend_decoding=True),
+        FrontendImages(),  # type: ignore[arg-type]
+    )
+    part = {"Decoded": {"size": [32, 32]}}
+    four, five = ({"multi_modal_data": {"image_url": [part] * count}} for count in (4, 5))
+    assert len((await bounded.prepare(four, Client())).fields["image_data"]) == 4
+    with pytest.raises(InvalidRequest, match="all images of the request exceed 4096 pixels"):
+        await bounded.prepare(five, Client())
+
+
 async def test_a_client_that_hangs_up_ends_its_downloads() -> None:
     fetcher, client = SlowFetcher(), Client()
     waiting = asyncio.ensure_future(
