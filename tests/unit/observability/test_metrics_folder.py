@@ -119,6 +119,12 @@ def test_a_folder_that_cannot_be_used_is_refused_by_the_variables_name(tmp_path:
             claim({name: str(file)})
 
 
+def test_a_stale_file_that_stays_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "counter_99999999999999999999.db").mkdir()
+    with pytest.raises(ConfigError, match=r"counter_9+\.db.* cannot be removed"):
+        claim({"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)})
+
+
 def test_without_any_place_for_it_the_variable_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=VARIABLE):
         claim({}, tmp_path / "missing")

@@ -119,7 +119,14 @@ def _operators(variable: str, path: Path) -> Path:
         raise ConfigError(f"{variable}={path}: the folder must be readable and writable")
     removed = [file.name for file in path.iterdir() if _is_stale(file)]
     for name in removed:
-        (path / name).unlink(missing_ok=True)
+        try:
+            (path / name).unlink(missing_ok=True)
+        except OSError as error:
+            # Its values would be added to those of the living.
+            raise ConfigError(
+                f"{variable}={path}: {name}, of a process that has ended, cannot be removed: "
+                f"{error.strerror}"
+            ) from None
     if removed:
         logger.info("removed %d metric files of ended processes from %s", len(removed), path)
     return path
@@ -134,8 +141,8 @@ def _is_stale(file: Path) -> bool:
 
     try:
         began_s = psutil.Process(int(match["pid"])).create_time()
-    except psutil.NoSuchProcess:
+        return int(match["pid"]) == os.getpid() or file.stat().st_mtime < began_s
+    except (psutil.NoSuchProcess, OverflowError):  # no process has so large a number
         return True
-    except psutil.Error:
+    except (psutil.Error, FileNotFoundError):  # another worker was quicker
         return False
-    return int(match["pid"]) == os.getpid() or file.stat().st_mtime < began_s
