@@ -51,7 +51,7 @@ class Tally(msgspec.Struct, frozen=True):
 STAGES = (
     Stage("unit", ("tests/unit",), 1200),
     Stage("engine", ("tests/engine",), 1800),
-    Stage("e2e", ("tests/e2e",), 1800),
+    Stage("e2e", ("tests/e2e",), 2700),
     Stage("k8s", ("tests/k8s",), 900),
 )
 LONG_STAGES = tuple(Stage(stage.name, stage.paths, 7200) for stage in STAGES)
