@@ -8,6 +8,7 @@ from typing import Any
 from sglang_worker.reference_platform import (
     attention,
     cache_locs,
+    collectives,
     conv,
     draft_attention,
     gating,
@@ -23,6 +24,7 @@ from sglang_worker.reference_platform import (
 
 _OPS = "sglang.kernels.ops."
 _TRITON_BACKEND = "sglang.srt.layers.attention.triton_backend."
+_GROUP = "sglang.srt.distributed.parallel_state.GroupCoordinator."
 _LINEAR_KERNELS = "sglang.srt.layers.attention.linear.kernels."
 
 
@@ -65,6 +67,8 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     _LINEAR_KERNELS + "gdn_triton.TritonGDNKernel": kernels.ReferenceGDNKernel,
     _LINEAR_KERNELS + "kda_triton.TritonKDAKernel": kernels.ReferenceKDAKernel,
     **{_OPS + name: function for name, function in _KERNEL_FUNCTIONS.items()},
+    _GROUP + "all_gather_into_tensor": collectives.all_gather_into_tensor,
+    _GROUP + "reduce_scatter_tensor": collectives.reduce_scatter_tensor,
     "sglang.srt.mem_cache.pool_host.common._cuda_host_register": _no_host_registration,
     "sglang.srt.mem_cache.allocation.assign_req_to_token_pool_func": (
         cache_locs.assign_req_to_token_pool
