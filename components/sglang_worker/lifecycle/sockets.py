@@ -7,8 +7,11 @@ slow reader megabytes may still sit in the kernel (FACTS section 3). ``tx_queue`
 
 Counted are connected sockets that this process opened itself. Listening sockets and those accepted
 from them (request plane, system server) carry no response stream. A socket that the runtime has
-closed with bytes unsent belongs to no process any more (inode 0), so the reader remembers the
-address pairs that it has seen and goes on counting them.
+closed with bytes unsent belongs to no process any more (inode 0). Whose it was cannot be asked,
+and it may have been closed before the first reading; so every such outbound socket of the network
+namespace counts, except those that an earlier reading saw with another process. Where several
+workers share a namespace one may so wait for the other's reader, which is better than to call an
+answer sent that a container's end would cut off.
 """
 
 from __future__ import annotations
@@ -69,12 +72,27 @@ def outbound(table: Iterable[TcpSocket], own_inodes: Collection[int]) -> list[Tc
     ]
 
 
+def orphans(table: Iterable[TcpSocket], foreign: Collection[tuple[str, str]]) -> list[TcpSocket]:
+    """Connected sockets that were closed with bytes unsent, without those of ``foreign`` pairs and
+    those that somebody's listener accepted."""
+    rows = list(table)
+    listening = {row.local_port for row in rows if row.state == LISTEN}
+    return [
+        row
+        for row in rows
+        if row.inode == 0
+        and row.unsent_bytes
+        and row.pair not in foreign
+        and row.local_port not in listening
+    ]
+
+
 class UnsentBytesReader:
     """`read` returns the bytes that have not left this process's response sockets yet."""
 
     def __init__(self, proc: Path = Path("/proc/self")) -> None:
         self._proc = proc
-        self._known_pairs: set[tuple[str, str]] = set()
+        self._foreign: set[tuple[str, str]] = set()
 
     def read(self) -> int:
         """Raises OSError or ValueError when /proc cannot be read: then nothing is known."""
@@ -83,10 +101,12 @@ class UnsentBytesReader:
         for name in ("tcp", "tcp6"):
             rows += self._read_table(name)
         ours = outbound(rows, own)
-        orphans = [row for row in rows if row.inode == 0 and row.pair in self._known_pairs]
-        self._known_pairs = {row.pair for row in ours}
-        self._known_pairs |= {row.pair for row in orphans if row.unsent_bytes}
-        return sum(row.unsent_bytes for row in (*ours, *orphans))
+        closed = orphans(rows, self._foreign)
+        present = {row.pair for row in rows if row.inode == 0}
+        self._foreign = {row.pair for row in rows if row.inode and row.inode not in own} | (
+            self._foreign & present
+        )
+        return sum(row.unsent_bytes for row in (*ours, *closed))
 
     def _read_table(self, name: str) -> list[TcpSocket]:
         path = self._proc / "net" / name

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from sglang_worker.lifecycle.sockets import UnsentBytesReader, outbound, parse_table
 
+from tests.support.wait import wait_until
+
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when inode\n"
 
 
@@ -57,7 +59,8 @@ class Proc:
 def test_bytes_of_a_socket_that_was_closed_unsent_go_on_counting(tmp_path: Path) -> None:
     proc = Proc(tmp_path)
     reader = UnsentBytesReader(tmp_path)
-    proc.show(row("C351", "2328", "01", 100, 3), own={3})
+    theirs = row("C359", "2328", "01", 50, 9)
+    proc.show(row("C351", "2328", "01", 100, 3), theirs, own={3})
     assert reader.read() == 100
     orphan = row("C351", "2328", "04", 60, 0)  # FIN_WAIT1, no owner
     stranger = row("C359", "2328", "04", 50, 0)
@@ -66,6 +69,13 @@ def test_bytes_of_a_socket_that_was_closed_unsent_go_on_counting(tmp_path: Path)
     assert reader.read() == 60
     proc.show(stranger, own=set())
     assert reader.read() == 0
+
+
+def test_bytes_of_a_socket_that_was_closed_before_the_first_reading_count(tmp_path: Path) -> None:
+    proc = Proc(tmp_path)
+    accepted = row("1F90", "C350", "04", 9, 0)  # somebody's slow HTTP client
+    proc.show(row("1F90", "0000", "0A", 0, 8), accepted, row("C351", "2328", "04", 60, 0), own={3})
+    assert UnsentBytesReader(tmp_path).read() == 60
 
 
 def test_without_the_table_nothing_is_claimed(tmp_path: Path) -> None:
@@ -112,3 +122,23 @@ def test_real_unsent_bytes_are_seen_until_the_peer_reads_them(family: socket.Add
     sender.close()
     os.waitpid(child, 0)
     assert reader.read() == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/net/tcp"), reason="needs Linux")
+def test_a_socket_that_was_closed_with_bytes_unsent_counts_for_a_reader_that_never_saw_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+    sender.setblocking(False)
+    try:
+        while True:
+            sender.send(b"x" * 65536)
+    except BlockingIOError:
+        pass
+    sender.close()
+    reader = UnsentBytesReader()
+    assert reader.read() > 0
+    while accepted.recv(1 << 20):
+        pass
+    accepted.close()
+    wait_until(lambda: reader.read() == 0, "the peer has read everything")
