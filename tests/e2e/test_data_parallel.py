@@ -1,7 +1,8 @@
-"""One engine on two nodes, on the CPU platform."""
+"""Several data-parallel ranks in one worker, and one engine on two nodes, on the CPU platform."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 from collections.abc import Iterator
@@ -12,25 +13,29 @@ import pytest
 from tests.support.checkpoints import checkpoint
 from tests.support.ports import free_port
 from tests.support.stack import NOT_UP_YET, Frontend, Stack, Worker
+from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
 MODEL = "demo"
+NEVER_BUSY = 1.0
+BUSY_AT_ONCE = 0.0001
+REFUSED_AS_BUSY = {503, 529}
 GRACE = {"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "0.5"}
+
+
+def chat(prompt: str) -> dict[str, Any]:
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": 8,
+        "temperature": 0,
+        "nvext": {"extra_fields": ["worker_id"]},
+    }
 
 
 def ask(frontend: Frontend, prompt: str, **headers: str) -> dict[str, Any]:
     """The answer's body, with the instance and the data-parallel rank that gave it."""
-    reply = frontend.client.post(
-        "/v1/chat/completions",
-        {
-            "model": MODEL,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": 4,
-            "temperature": 0,
-            "nvext": {"extra_fields": ["worker_id"]},
-        },
-        **headers,
-    )
+    reply = frontend.client.post("/v1/chat/completions", chat(prompt), **headers)
     assert reply.status == 200, reply.text
     body: dict[str, Any] = reply.json()
     return body
@@ -107,3 +112,140 @@ def test_a_follower_whose_leader_is_killed_says_that_the_engine_died(nodes: Node
     nodes.leader.send(signal.SIGKILL)
     assert nodes.follower.wait_exit(60) == 71
     nodes.follower.check_nothing_left()
+
+
+class Ranks:
+    """One worker with two data-parallel ranks behind two frontends.
+
+    ``kv`` routes by the worker's events. ``plain`` has requests go to a rank unseen by ``kv``.
+    """
+
+    def __init__(self, stack: Stack, *flags: str) -> None:
+        arguments = ("--event-plane", "zmq", "--active-decode-blocks-threshold", str(NEVER_BUSY))
+        self.kv, self.plain = (
+            stack.start_frontend(router_mode=mode, arguments=arguments)
+            for mode in ("kv", "round-robin")
+        )
+        events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}"}
+        self.worker = stack.start_worker(
+            *("--model-path", str(checkpoint("gdn")), "--served-model-name", MODEL, *flags),
+            *("--kv-events-config", json.dumps(events)),
+            environ=GRACE,
+        )
+        for frontend in (self.kv, self.plain):
+            frontend.wait_for_model(MODEL, deadline_s=240)
+        assert self.worker.system is not None
+        self.system = self.worker.system
+        self.instance = str(self.system.get("/engine/status").json()["worker_id"])
+
+    def to(self, rank: int) -> dict[str, str]:
+        """The frontend drops the rank of a request that names no instance."""
+        return {"x_worker_instance_id": self.instance, "x_data_parallel_rank": str(rank)}
+
+    def place(self, number: int, rank: int) -> str:
+        """Have one rank compute a prompt; returns the text once the blocks are announced."""
+        before = relayed(self.worker)
+        body = ask(self.plain, story(number), **self.to(rank))
+        assert cached(body) < 30
+        wait_until(lambda: relayed(self.worker) > before, "its blocks are announced")
+        return str(body["choices"][0]["message"]["content"])
+
+    def check_a_chosen_rank_computes_and_repeats_find_it(self) -> list[str]:
+        texts = [self.place(number, number % 2) for number in range(4)]
+        for number in range(4):
+            body = ask(self.kv, story(number))
+            assert int(body["nvext"]["worker_id"]["decode_dp_rank"]) == number % 2
+            assert cached(body) > 30, f"prompt {number} was computed again"
+            # A rank that was not chosen does not have the prompt.
+            other = ask(self.plain, story(number), **self.to(1 - number % 2))
+            assert cached(other) < 30, f"prompt {number} was on both ranks"
+        return texts
+
+    def reported_ranks(self) -> list[list[int]]:
+        runners = self.system.get("/engine/server_info").json()["linear_attn_runners"]
+        return [runner["ranks"] for runner in runners]
+
+
+def story(number: int) -> str:
+    return f"{number * 7919} begins story {number}. " * 12
+
+
+def cached(body: dict[str, Any]) -> int:
+    return int((body["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+
+
+def relayed(worker: Worker) -> float:
+    """Events that the runtime has taken over from the ranks' streams."""
+    assert worker.system is not None
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in worker.system.get("/metrics").text.splitlines()
+        if line.startswith("dynamo_component_kv_publisher_zmq_events_total{")
+        and 'stage="accepted"' in line
+    )
+
+
+def refuse_from(frontend: Frontend, used_share: float) -> None:
+    """From which share of its KV blocks in use the frontend holds a worker for busy."""
+    body = {"model": MODEL, "active_decode_blocks_threshold": used_share}
+    reply = frontend.client.post("/busy_threshold", body)
+    assert reply.status == 200, reply.text
+
+
+@pytest.fixture(scope="module")
+def replicas() -> Iterator[Ranks]:
+    with Stack() as stack:
+        yield Ranks(stack, "--dp-size", "2")
+
+
+def test_the_replica_that_a_request_names_computes_it_and_repeats_find_it_there(
+    replicas: Ranks,
+) -> None:
+    replicas.check_a_chosen_rank_computes_and_repeats_find_it()
+    assert replicas.reported_ranks() == [[0, 1]]
+
+
+def test_a_rank_that_does_not_exist_is_refused(replicas: Ranks) -> None:
+    reply = replicas.plain.client.post("/v1/chat/completions", chat("Hello"), **replicas.to(2))
+    assert reply.status == 400, reply.text
+    assert "dp_rank: must be below 2, this worker's ranks, got 2" in reply.text
+    assert ask(replicas.plain, "Hello", **replicas.to(1))["choices"], "the worker goes on"
+
+
+def test_a_router_refuses_when_the_published_loads_of_all_ranks_are_too_high(
+    replicas: Ranks,
+) -> None:
+    """The loads come from requests that the refusing router has not seen."""
+
+    def status() -> int:
+        return replicas.kv.client.post("/v1/chat/completions", chat("Hello")).status
+
+    long = {**chat("Count"), "max_tokens": 4000, "ignore_eos": True, "stream": True}
+    refuse_from(replicas.kv, BUSY_AT_ONCE)
+    try:
+        wait_until(lambda: status() == 200, "the idle worker is not busy", interval_s=0.5)
+        with contextlib.ExitStack() as streams:
+            for rank in range(2):
+                headers = replicas.to(rank)
+                stream = replicas.plain.client.open("POST", "/v1/chat/completions", long, **headers)
+                streams.enter_context(stream)
+                next(iter(stream))
+            wait_until(lambda: status() in REFUSED_AS_BUSY, "the router knows the loads")
+        wait_until(lambda: status() == 200, "the router knows that they are gone", interval_s=0.5)
+    finally:
+        refuse_from(replicas.kv, NEVER_BUSY)
+
+
+def test_ranks_with_attention_of_their_own_answer_as_replicas_do(
+    stack: Stack, replicas: Ranks
+) -> None:
+    ranks = Ranks(stack, "--tp-size", "2", "--dp-size", "2", "--enable-dp-attention")
+    texts = ranks.check_a_chosen_rank_computes_and_repeats_find_it()
+    assert texts == [
+        ask(replicas.plain, story(number))["choices"][0]["message"]["content"]
+        for number in range(4)
+    ]
+    assert ranks.reported_ranks() == [[0, 1]]
+    ranks.worker.send(signal.SIGTERM)
+    assert ranks.worker.wait_exit(60) == 0
+    ranks.worker.check_nothing_left()
