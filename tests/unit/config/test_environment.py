@@ -88,7 +88,7 @@ def test_variables_whose_presence_means_yes_are_removed_by_a_no() -> None:
 
 
 def test_later_nodes_do_not_block_in_sglangs_constructor() -> None:
-    config = parse("--node-rank", "1", "--nnodes", "2")
+    config = parse("--node-rank", "1", "--nnodes", "2", "--dist-init-addr", "10.0.0.1:5000")
     assert variables(config, {})["SGLANG_BLOCK_NONZERO_RANK_CHILDREN"] == "0"
 
 
