@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -269,13 +268,8 @@ def test_a_client_that_hangs_up_is_counted(metered: Metered) -> None:
 
 
 def test_a_drain_shows_what_it_waits_for_and_then_how_long_it_took(metered: Metered) -> None:
-    long = threading.Thread(
-        target=metered.client.completion,
-        args=(MODEL, "cats and dogs"),
-        kwargs={"max_tokens": 300},
-    )
-    long.start()
-    metered.when(lambda seen: seen.value(f"{OWN}requests_in_flight") == 1, "the request runs")
+    stream = metered.stream(2000)
+    next(iter(stream))
     assert metered.system.post("/engine/drain").status == 202
     waiting = metered.when(
         lambda seen: seen.value(f"{OWN}lifecycle_waiting", reason="dynamo_inflight") == 1,
@@ -288,7 +282,7 @@ def test_a_drain_shows_what_it_waits_for_and_then_how_long_it_took(metered: Mete
     assert waiting.values(f"{OWN}unsent_response_bytes") != []
     assert waiting.value(f"{OWN}registration_desired") == 0
     assert waiting.value(f"{OWN}registration_confirmed", answer="no") == 1
-    long.join(60)
+    stream.close()
     drained = metered.when(
         lambda seen: seen.value(f"{OWN}lifecycle_state", state="drained") == 1, "drained"
     )
