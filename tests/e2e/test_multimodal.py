@@ -203,7 +203,6 @@ class TestEncodeWorker:
         assert deployed.workers["encode"].stop() == 0
 
 
-@pytest.mark.long
 class TestFrontendDecoding:
     """`--frontend-decoding`: pixels come from the frontend, whose library must find NIXL."""
 
@@ -224,7 +223,6 @@ class TestFrontendDecoding:
         assert deployed.answers() == expected
 
 
-@pytest.mark.long
 class TestEncodeWorkerWithPrefillAndDecode:
     """An encode worker, and behind it prefill and decode on their own."""
 
@@ -245,7 +243,6 @@ class TestEncodeWorkerWithPrefillAndDecode:
         assert deployed.answers() == expected
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("mode", ["nixl-write", "nixl-read"])
 def test_embeddings_go_through_nixl(
     checkpoint: Callable[[str], Path], expected: dict[str, tuple[str, int, int]], mode: str
