@@ -5,23 +5,33 @@ from __future__ import annotations
 import random
 import socket
 
-# The runtime parses DYN_SYSTEM_PORT as a signed 16-bit number, so ports end at 32767; that range
-# is also the one from which the kernel hands out no ports to outgoing connections.
-_LOWEST, _HIGHEST = 20000, 32000
+from sglang_worker.config import free_ports
+
+# Below the ports from which engines choose theirs (`config.free_ports`): what a test opens must not
+# be what an engine has chosen and opens only later.
+_LOWEST, _HIGHEST = 17000, free_ports.LOWEST - 1
 _given: set[int] = set()
 
 
 def free_port() -> int:
     """A TCP port that was free on the wildcard address a moment ago."""
+    return free_block(1)
+
+
+def free_block(count: int) -> int:
+    """The first of ``count`` such ports in a row, for programs that derive ports from one."""
     for _ in range(500):
-        port = random.randint(_LOWEST, _HIGHEST)
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("0.0.0.0", port))
-            except OSError:
-                continue
-        _given.add(port)
-        return port
-    raise RuntimeError(f"no free port between {_LOWEST} and {_HIGHEST} in 500 attempts")
+        block = range((first := random.randint(_LOWEST, _HIGHEST - count + 1)), first + count)
+        if _given.isdisjoint(block) and all(map(_is_free, block)):
+            _given.update(block)
+            return first
+    raise RuntimeError(f"no {count} free ports between {_LOWEST} and {_HIGHEST} in 500 attempts")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True

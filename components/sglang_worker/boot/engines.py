@@ -14,7 +14,7 @@ from sglang_worker.config import environment, platform
 from sglang_worker.config.dump import dump_config
 from sglang_worker.config.server_args import build_server_args
 from sglang_worker.config.worker_config import WorkerConfig
-from sglang_worker.engine import bootstrap, signals
+from sglang_worker.engine import bootstrap, rendezvous, signals
 from sglang_worker.engine.launch import WorkerEngine, start_engine
 from sglang_worker.engine.owned import OwnedEngine
 from sglang_worker.errors import EngineStartError
@@ -65,7 +65,8 @@ def _start_reporting(config: WorkerConfig, server_args: Any) -> tuple[WorkerEngi
     folder = runners.prepare(exported, strict=config.runner_report_strict)
     environment.export(exported)
     try:
-        engine = start_engine(config, server_args, prefer_fork=platform.is_active(os.environ))
+        with rendezvous.held(server_args):
+            engine = start_engine(config, server_args, prefer_fork=platform.is_active(os.environ))
     except EngineStartError as error:
         raise _explained(error, folder) from error
     return engine, folder

@@ -28,3 +28,8 @@ def check_nodes(explicit: Mapping[str, Any]) -> None:
 def data_parallel_ranks(explicit: Mapping[str, Any]) -> int:
     """Ranks with a KV cache of their own: replicas times attention groups."""
     return int(explicit.get("dp_size") or 1) * int(explicit.get("attn_dp_size") or 1)
+
+
+def shares_attention(explicit: Mapping[str, Any]) -> bool:
+    """Whether data-parallel ranks are groups within one tensor-parallel engine."""
+    return bool(explicit.get("enable_dp_attention")) or int(explicit.get("attn_dp_size") or 1) > 1

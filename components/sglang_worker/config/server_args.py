@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import copy
 import os
-import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sglang_worker.config import platform, sglang_flags
+from sglang_worker.config import node_rules, platform, sglang_flags
+from sglang_worker.config.free_ports import free_block, free_port
 from sglang_worker.config.log_rules import log_defaults
 from sglang_worker.config.model_rules import check_models
 from sglang_worker.config.sglang_flags import MODE_FLAG
@@ -23,6 +23,8 @@ from sglang_worker.redaction import redact_command
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
 
+# SGLang 0.5.23's `PortArgs.init_new`: so many ports from so far above `--port`.
+ATTENTION_PORTS, ATTENTION_PORTS_FROM = 7, 233
 # A diffusion language model computes whole blocks per request; upstream's bound.
 DLLM_MAX_RUNNING_REQUESTS = 8
 
@@ -112,18 +114,32 @@ def overrides(config: WorkerConfig, defaults: Mapping[str, Any]) -> dict[str, An
     if explicit.get("kv_events_config"):
         wanted["kv_events_config"] = with_router_format(explicit["kv_events_config"])
     wanted.update(forward_passes.engine_flags(config, os.environ))
-    if explicit.get("disaggregation_mode") in ("prefill", "decode"):
-        wanted.setdefault("disaggregation_bootstrap_port", free_port())
+    for field, port in ports(explicit).items():
+        wanted.setdefault(field, port)
+    if config.gateway_workers > 1:
+        # From two on SGLang lets other processes join as tokenizers.
+        wanted["tokenizer_worker_num"] = config.gateway_workers
     if config.worker_type is WorkerType.LLM_DIFFUSION:
         wanted.setdefault("max_running_requests", DLLM_MAX_RUNNING_REQUESTS)
     return wanted
 
 
-def free_port(host: str = "localhost") -> int:
-    """A port that is free now; several workers of one host must not share SGLang's default."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def ports(explicit: Mapping[str, Any]) -> Mapping[str, int]:
+    """Ports that workers of one host must not share, where the operator left them open.
+
+    Data-parallel attention derives its ports from that of the HTTP server, which a worker lacks;
+    data-parallel replicas meet on ports that SGLang's controller takes one after the other.
+    """
+    found: dict[str, int] = {}
+    if explicit.get("disaggregation_mode") in ("prefill", "decode"):
+        found["disaggregation_bootstrap_port"] = free_port()
+    if explicit.get("dist_init_addr"):
+        return found
+    if node_rules.shares_attention(explicit):
+        found["port"] = free_block(ATTENTION_PORTS) - ATTENTION_PORTS_FROM
+    if node_rules.shares_attention(explicit) or int(explicit.get("dp_size") or 1) == 1:
+        found["nccl_port"] = free_port()
+    return found
 
 
 def _keep_bookkeeping(namespace: argparse.Namespace, config: WorkerConfig) -> None:

@@ -30,7 +30,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 PLATFORM_VARIABLE = "DYN_SGL_REFERENCE_PLATFORM"
 
 # The runtime reads DYN_SYSTEM_PORT as a signed 16-bit number.
-_PORTS = range(20000, 32000)
+# Below those that engines take for themselves (`config.free_ports`).
+_PORTS = range(17000, 22000)
 _ENVIRONMENT = {
     "DYN_DISCOVERY_BACKEND": "file",
     "DYN_REQUEST_PLANE": "tcp",

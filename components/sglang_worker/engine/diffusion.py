@@ -19,7 +19,7 @@ from typing import Any
 import uvloop
 
 from sglang_worker.config.diffusion_flags import generator_arguments
-from sglang_worker.config.server_args import free_port
+from sglang_worker.config.free_ports import free_port
 from sglang_worker.config.worker_config import WorkerConfig, WorkerType
 from sglang_worker.engine import compat_diffusion, signals
 from sglang_worker.engine.children import EntryPoint, kill_trees
