@@ -16,7 +16,7 @@ from sglang_worker.requests.limits import EngineLimits
 from sglang_worker.requests.mapping import GenerateCall, map_request
 from sglang_worker.requests.multimodal import has_media
 from sglang_worker.requests.openai_chat import ChatChunkWriter, Render, preprocess
-from sglang_worker.workers.admission import Admission
+from sglang_worker.workers.admission import Admission, Ticket
 from sglang_worker.workers.failures import EXPECTED
 from sglang_worker.workers.in_flight import GenerationsInFlight
 from sglang_worker.workers.media_stage import (
@@ -29,6 +29,28 @@ from sglang_worker.workers.probes import IsProbe
 from sglang_worker.workers.request_headers import carried_headers
 
 logger = logging.getLogger(__name__)
+
+
+class _Run:
+    """What one request holds so far."""
+
+    __slots__ = ("generation", "gone", "media", "probe", "ticket")
+
+    def __init__(self, ticket: Ticket, probe: bool) -> None:
+        self.ticket = ticket
+        self.probe = probe
+        self.generation: Generation | None = None
+        self.media: PreparedMedia | None = None
+        # Resolves when the client has gone.
+        self.gone: asyncio.Future[Any] | None = None
+
+    def stop(self) -> None:
+        if self.generation is not None:
+            self.generation.stop()
+
+    def release_media(self) -> None:
+        if self.media is not None:
+            self.media.release()
 
 
 class GenerateHandler(GenerationsInFlight):
@@ -64,39 +86,26 @@ class GenerateHandler(GenerationsInFlight):
 
     async def generate(self, request: Any, context: Any) -> AsyncIterator[dict[str, Any]]:
         probe = self._is_probe(request)
-        try:
-            ticket = self._admission.admit(probe=probe)
-        except LateRequest as late:
-            raise dynamo_compat.worker_unavailable(str(late)) from None
+        run = _Run(self._admit(probe), probe)
         if probe and not self._answer_probe():
             # A paused engine would hold the probe and so fail the health of a healthy worker.
             yield {"token_ids": [], "finish_reason": "stop"}
             return
-        generation: Generation | None = None
-        gone: asyncio.Future[Any] | None = None
-        media: PreparedMedia | None = None
         try:
             call = self._map(request, probe)
             if call.is_already_complete:
                 for chunk in complete_at_once(call):
                     yield chunk
                 return
-            if self._media is not None and has_media(call.fields):
-                media = await self._media.prepare(self._body(request), context)
-            request_id = new_probe_id() if probe else new_request_id()
-            fields = self._fields(call, context, media)
-            generation = Generation(self._manager, fields, request_id)
-            self._live.add(generation)
-            gone = context.async_killed_or_stopped()
-            gone.add_done_callback(generation.stop)
+            generation = await self._begin(run, call, request, context)
             writer = self._writer(call, request, context, probe)
             if (opening := self._opening(call, probe)) is not None:
                 yield opening
             first = await generation.first()
-            if media is not None:
-                media.release()
+            run.release_media()
             if first is None:
                 return
+            # What follows runs once per chunk: no call and no await more than the relay needs.
             if not generation.stopped and (fresh := writer.write(first)) is not None:
                 yield fresh
             async for output in generation.rest():
@@ -104,22 +113,44 @@ class GenerateHandler(GenerationsInFlight):
                     yield fresh
         except GeneratorExit:
             # The runtime drops the generator of a client that is gone, told or untold.
-            if generation is not None:
-                generation.stop()
+            run.stop()
             raise
         except ClientGone:
             return
         except (*EXPECTED, RuntimeError) as error:
             # The runtime prints what a handler raises; the cause would only repeat it.
-            raise failure_of(error, media) from None
+            raise failure_of(error, run.media) from None
         finally:
-            if gone is not None:
-                gone.cancel()
-            if media is not None:
-                media.release()
-            if generation is not None and generation.stopped and not probe:
-                self.cancelled += 1
-            self._leave(generation, ticket)
+            self._end(run)
+
+    def _admit(self, probe: bool) -> Ticket:
+        try:
+            return self._admission.admit(probe=probe)
+        except LateRequest as late:
+            raise dynamo_compat.worker_unavailable(str(late)) from None
+
+    async def _begin(self, run: _Run, call: GenerateCall, request: Any, context: Any) -> Generation:
+        """Fetch the request's media and open its generation, which ends when the client goes.
+
+        Whatever exists when this raises is in ``run``, for `_end` to give back.
+        """
+        if self._media is not None and has_media(call.fields):
+            run.media = await self._media.prepare(self._body(request), context)
+        request_id = new_probe_id() if run.probe else new_request_id()
+        fields = self._fields(call, context, run.media)
+        run.generation = Generation(self._manager, fields, request_id)
+        self._live.add(run.generation)
+        run.gone = context.async_killed_or_stopped()
+        run.gone.add_done_callback(run.generation.stop)
+        return run.generation
+
+    def _end(self, run: _Run) -> None:
+        if run.gone is not None:
+            run.gone.cancel()
+        run.release_media()
+        if run.generation is not None and run.generation.stopped and not run.probe:
+            self.cancelled += 1
+        self._leave(run.generation, run.ticket)
 
     def _map(self, request: Any, probe: bool) -> GenerateCall:
         if self._render is not None and not probe:
