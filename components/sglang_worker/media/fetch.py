@@ -8,60 +8,42 @@ Address literals never reach a resolver and are checked from the URL, on every r
 from __future__ import annotations
 
 import asyncio
-import socket
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
-from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from sglang_worker.media import addresses
-from sglang_worker.media.errors import MediaError
+from sglang_worker.media.errors import MediaBusy, MediaError
+from sglang_worker.media.names import INTERNAL, PublicNames, SystemNames
 from sglang_worker.media.settings import MediaSettings
+from sglang_worker.media.slots import DownloadSlots
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 CHUNK_BYTES = 64 << 10
-DOWNLOADS_AT_ONCE = 64
-INTERNAL = "leads to an address that is not public"
-
-
-class PublicResolver(AbstractResolver):
-    """Resolves names, and refuses those with any internal address."""
-
-    def __init__(self, inner: AbstractResolver | None = None) -> None:
-        self._inner = inner or ThreadedResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[Any]:
-        found = await self._inner.resolve(host, port, family)
-        for one in found:
-            address = addresses.parse(one["host"])
-            if address is None or not addresses.is_public(address):
-                raise MediaError(INTERNAL)
-        return list(found)
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 class Fetcher:
     """Used from one event loop."""
 
-    def __init__(self, settings: MediaSettings, resolver: AbstractResolver | None = None) -> None:
+    def __init__(
+        self,
+        settings: MediaSettings,
+        resolver: AbstractResolver | None = None,
+        slots: DownloadSlots | None = None,
+    ) -> None:
         """``resolver`` replaces the system's name lookup, below the check."""
         self._settings = settings
-        self._lookup = resolver
-        self._slots = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
+        self._lookup = resolver or SystemNames()
+        self._slots = slots or DownloadSlots(settings.place_timeout_s)
 
     async def fetch(self, url: str) -> bytes:
-        """The content behind ``url``. Raises MediaError, which names no address."""
+        """The content behind ``url``. Raises MediaError, which names no address, or MediaBusy."""
         limit_s = self._settings.total_timeout_s
         try:
-            async with self._slots:
+            async with self._slots.place(self._checked_host(url)):
                 return await asyncio.wait_for(self._follow(url), limit_s)
         except asyncio.TimeoutError:
             raise MediaError(f"could not be fetched within {limit_s:g} s") from None
@@ -73,7 +55,7 @@ class Fetcher:
 
     async def _follow(self, url: str) -> bytes:
         for _ in range(self._settings.max_redirects + 1):
-            self._check(url)
+            self._checked_host(url)
             proxy = self._proxy_for(url)
             async with (
                 self._session(guarded=proxy is None) as session,
@@ -85,7 +67,8 @@ class Fetcher:
                 url = str(response.url.join(URL(target)))
         raise MediaError(f"redirects more than {self._settings.max_redirects} times")
 
-    def _check(self, url: str) -> None:
+    def _checked_host(self, url: str) -> str:
+        """Where the URL leads, unless it may not be fetched at all."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
             raise MediaError("is neither a data URI nor an http(s) URL")
@@ -99,10 +82,9 @@ class Fetcher:
         if literal is None and addresses.looks_numeric(host):
             # Never resolved but connected to as inet_aton reads it: 127.1, 2130706433.
             raise MediaError("its host is a malformed address")
-        if literal is None or self._settings.allow_internal:
-            return
-        if not addresses.is_public(literal):
-            raise MediaError(INTERNAL)
+        if literal is None or self._settings.allow_internal or addresses.is_public(literal):
+            return host
+        raise MediaError(INTERNAL)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         if response.status != 200:
@@ -137,7 +119,7 @@ class Fetcher:
         """
         resolver = self._lookup
         if guarded and not self._settings.allow_internal:
-            resolver = PublicResolver(resolver)
+            resolver = PublicNames(resolver)
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 resolver=resolver, use_dns_cache=False, force_close=True
@@ -152,10 +134,10 @@ class Fetcher:
         )
 
 
-def _refusal_in(error: BaseException | None) -> MediaError | None:
+def _refusal_in(error: BaseException | None) -> MediaError | MediaBusy | None:
     """aiohttp wraps what a resolver raises."""
     while error is not None:
-        if isinstance(error, MediaError):
+        if isinstance(error, MediaError | MediaBusy):
             return error
         error = error.__cause__ or error.__context__
     return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,6 +13,9 @@ from sglang_worker.media import data_uri, images
 from sglang_worker.media.errors import MediaError
 from sglang_worker.media.fetch import Fetcher
 from sglang_worker.media.settings import MediaSettings
+
+Value = TypeVar("Value")
+CHECKS_AT_ONCE = 4
 
 
 class Medium(msgspec.Struct, frozen=True):
@@ -27,14 +32,19 @@ class MediaLoader:
     def __init__(self, settings: MediaSettings, fetcher: Fetcher | None = None) -> None:
         self.settings = settings
         self._fetcher = fetcher or Fetcher(settings)
+        # Not asyncio's pool: what others block there must not keep media waiting, nor media them.
+        self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="media")
 
     async def load(self, url: str, *, is_image: bool) -> Medium:
-        """The medium, an image only if it is one. Raises MediaError."""
+        """The medium, an image only if it is one. Raises MediaError or MediaBusy."""
         content: bytes | None = None
         if not data_uri.is_data_uri(url):
             content = await self._fetcher.fetch(url)
         # Megabytes of base64 and foreign headers are no work for the event loop's thread.
-        return await asyncio.to_thread(self._checked, url, content, is_image)
+        return await self._aside(self._checked, url, content, is_image)
+
+    async def _aside(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(self._checks, function, *arguments)
 
     def _checked(self, url: str, content: bytes | None, is_image: bool) -> Medium:
         if content is None:
@@ -47,7 +57,7 @@ class MediaLoader:
         """Which of some images cannot be decoded, for an error that names it."""
         for position, content in enumerate(contents):
             try:
-                await asyncio.to_thread(images.check_pixels, content)
+                await self._aside(images.check_pixels, content)
             except MediaError:
                 return position
         return None

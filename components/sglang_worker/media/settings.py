@@ -33,7 +33,11 @@ class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_internal: bool = False
     # Requests go through the environment's proxy, which then resolves names by its own rules.
     trust_proxy: bool = False
+    # Per medium, from the moment it has a place among the downloads.
     total_timeout_s: float = 30.0
+    # For that place; and for all media of one request, waiting included.
+    place_timeout_s: float = 10.0
+    request_timeout_s: float = 90.0
     connect_timeout_s: float = 10.0
     max_redirects: int = 3
     # More would let a small file fill the memory when it is decoded.

@@ -9,10 +9,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sglang_worker.errors import ConfigError
+from sglang_worker.media.threads import BlockingCalls
 
 FLAG = "--media-output-fs-url"
 HTTP_FLAG = "--media-output-http-url"
 LOCAL = ("file", "local")
+# A video may be hundreds of megabytes, and storage that hangs must not hold requests for ever.
+WRITE_TIMEOUT_S = 300.0
+WRITES_AT_ONCE = 32
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +28,21 @@ class StorageFailed(Exception):
 class MediaStore:
     """One folder (or bucket) and the addresses under which its files are reached."""
 
-    def __init__(self, system: Any, root: str, public: str) -> None:
-        """``root`` is a path of ``system``, ``public`` the beginning of every URL."""
+    def __init__(
+        self, system: Any, root: str, public: str, *, timeout_s: float = WRITE_TIMEOUT_S
+    ) -> None:
+        """``root`` is a path of ``system``, ``public`` the beginning of every URL; ``timeout_s``
+        bounds the wait for one file."""
         self._system = system
         self._root = root
         self._public = public
+        self._timeout_s = timeout_s
+        self._writes = BlockingCalls("media-storage", WRITES_AT_ONCE)
+
+    @property
+    def hanging(self) -> int:
+        """Writes that have not returned, given up or not."""
+        return self._writes.running
 
     async def save(self, content: bytes, folder: str, extension: str) -> str:
         """Write a new file, return its URL. Names are random: knowing one tells no other.
@@ -37,7 +51,10 @@ class MediaStore:
         """
         name = f"{folder}/{uuid.uuid4().hex}.{extension}"
         try:
-            await asyncio.to_thread(self._write, f"{self._root}/{name}", content)
+            writing = self._writes.run(self._write, f"{self._root}/{name}", content)
+            await asyncio.wait_for(writing, self._timeout_s)
+        except asyncio.TimeoutError:
+            raise StorageFailed(f"not written within {self._timeout_s:g} s") from None
         except Exception as error:
             # Every back end has errors of its own.
             raise StorageFailed(f"{type(error).__name__}: {error}") from error

@@ -15,10 +15,10 @@ import msgspec
 
 from sglang_worker.engine import dynamo_compat
 from sglang_worker.lifecycle.gate import LateRequest
-from sglang_worker.media.errors import MediaError
+from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.load import MediaLoader
 from sglang_worker.media_output.store import MediaStore, StorageFailed
-from sglang_worker.requests.errors import InvalidRequest, RefusedByEngine
+from sglang_worker.requests.errors import RefusedByEngine
 from sglang_worker.requests.images_and_videos import MediaCall, ResponseFormat
 from sglang_worker.workers.admission import Admission, Ticket
 from sglang_worker.workers.failures import EXPECTED, to_dynamo
@@ -29,6 +29,7 @@ from sglang_worker.workers.generation_job import (
     MediaGenerator,
 )
 from sglang_worker.workers.generation_line import GenerationLine, LineFull
+from sglang_worker.workers.media_stage import media_failure
 from sglang_worker.workers.probes import IsProbe
 from sglang_worker.workers.service import RequestsInFlight
 
@@ -156,8 +157,8 @@ class DiffusionHandler(RequestsInFlight):
             content = (await self._loader.load(reference, is_image=True)).content
             if await self._loader.first_damaged([content]) is not None:
                 raise MediaError("its content is damaged or cut off")
-        except MediaError as error:
-            raise InvalidRequest("input_reference", str(error)) from None
+        except (MediaError, MediaBusy) as error:
+            raise media_failure("input_reference", error) from None
         return content
 
     async def _places(self, call: MediaCall, finished: Finished) -> list[dict[str, str]]:

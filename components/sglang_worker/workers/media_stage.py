@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from sglang_worker.requests.errors import EndedByEngine
+from sglang_worker.media.errors import MediaBusy, MediaError
+from sglang_worker.requests.errors import EndedByEngine, InvalidRequest, RefusedByEngine
 from sglang_worker.workers.failures import EXPECTED, to_dynamo
 
 Content = TypeVar("Content")
+UNAVAILABLE = 503
+
+logger = logging.getLogger(__name__)
 
 
 class ClientGone(Exception):
@@ -28,6 +33,16 @@ class PreparedMedia(msgspec.Struct, frozen=True):
     fields: Mapping[str, Any]
     explain: Callable[[Exception], Exception] = lambda error: error
     release: Callable[[], None] = lambda: None
+
+
+def media_failure(name: str, error: MediaError | MediaBusy) -> Exception:
+    """400 for what is wrong with the part, 503 for what is in order and finds no room: the client
+    may try again. Another worker would hardly get it sooner from the same slow hosts, and stays
+    free for requests without media."""
+    if isinstance(error, MediaError):
+        return InvalidRequest(name, str(error))
+    logger.warning("%s: %s", name, error)
+    return RefusedByEngine(UNAVAILABLE, f"{name}: {error}")
 
 
 def failure_of(error: Exception, media: PreparedMedia | None) -> Exception:

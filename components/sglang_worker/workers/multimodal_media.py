@@ -10,13 +10,13 @@ from typing import Any
 from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.engine import compat_multimodal
 from sglang_worker.engine.dynamo_compat_media import FrontendPixels
-from sglang_worker.media.errors import MediaError
+from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.load import MediaLoader, Medium
 from sglang_worker.media.settings import MediaSettings, read_settings
 from sglang_worker.requests.errors import InvalidRequest
 from sglang_worker.requests.multimodal import MediaPart, MediaSupport, by_field, media_parts
 from sglang_worker.workers.context import WorkerContext
-from sglang_worker.workers.media_stage import Preparations, PreparedMedia
+from sglang_worker.workers.media_stage import Preparations, PreparedMedia, media_failure
 
 IMAGE = "image_url"
 PARTS_AT_ONCE = 8
@@ -54,8 +54,13 @@ class RawMedia:
                 return await self._load(part, budget)
 
         tasks = [asyncio.ensure_future(load(part)) for part in parts]
+        limit_s = self._loader.settings.request_timeout_s
         try:
-            return list(await asyncio.gather(*tasks))
+            return list(await asyncio.wait_for(asyncio.gather(*tasks), limit_s))
+        except asyncio.TimeoutError:
+            raise InvalidRequest(
+                "messages", f"its media could not all be fetched within {limit_s:g} s"
+            ) from None
         finally:
             for task in tasks:
                 task.cancel()
@@ -66,8 +71,8 @@ class RawMedia:
         try:
             medium = await self._loader.load(part.url, is_image=part.kind == IMAGE)
             budget.take(medium)
-        except MediaError as error:
-            raise InvalidRequest(part.name, str(error)) from None
+        except (MediaError, MediaBusy) as error:
+            raise media_failure(part.name, error) from None
         return medium.content
 
     async def _decoded(

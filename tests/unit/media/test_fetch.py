@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -13,9 +14,13 @@ from aiohttp.abc import AbstractResolver
 from aiohttp.test_utils import TestServer
 from msgspec.structs import replace
 from sglang_worker.media import fetch
-from sglang_worker.media.errors import MediaError
+from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.fetch import Fetcher
+from sglang_worker.media.names import SystemNames
 from sglang_worker.media.settings import MediaSettings
+from sglang_worker.media.slots import DownloadSlots
+
+from tests.support.wait import wait_until_async
 
 OPEN = MediaSettings(allow_internal=True, max_bytes=1000, total_timeout_s=20.0)
 CONTENT = b"c" * 1000
@@ -241,3 +246,56 @@ async def test_errors_name_no_address(site: Site) -> None:
             await Fetcher(OPEN, Names({"inside.test": ["127.0.0.1"]})).fetch(url)
         assert "127.0.0.1" not in str(refused.value)
         assert "inside.test" not in str(refused.value)
+
+
+async def test_hosts_that_answer_slowly_hold_up_no_other_and_do_not_let_their_own_wait(
+    site: Site,
+) -> None:
+    names = Names({"slow.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]})
+    fetcher = Fetcher(OPEN, names, DownloadSlots(0.05, at_once=2, per_host=1))
+    slow = asyncio.ensure_future(fetcher.fetch(site.url("/hang", "slow.test")))
+    await wait_until_async(lambda: site.asked == ["/hang"], "the slow download runs")
+    assert await fetcher.fetch(site.url("/ok", "other.test")) == CONTENT
+    with pytest.raises(MediaBusy, match="1 of this host's 1 are taken"):
+        await fetcher.fetch(site.url("/ok", "slow.test"))
+    assert site.asked == ["/hang", "/ok"]
+    site.never.set()
+    with pytest.raises(MediaError, match="answered 404"):
+        await slow
+    assert await fetcher.fetch(site.url("/ok", "slow.test")) == CONTENT
+
+
+async def test_a_name_server_that_hangs_holds_up_nothing_but_its_own_lookups(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, asked = threading.Event(), []
+
+    def look_up(host: str, port: int, *arguments: Any) -> list[Any]:
+        asked.append(host)
+        if host == "hangs.test":
+            answered.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    names = SystemNames(most=2)
+    fetcher = Fetcher(OPEN, names)
+    hanging = [
+        asyncio.ensure_future(fetcher.fetch(site.url("/ok", "hangs.test"))) for _ in range(2)
+    ]
+    try:
+        await wait_until_async(lambda: len(asked) == 2, "both lookups hang")
+        assert await asyncio.to_thread(lambda: "a thread is free") == "a thread is free"
+        with pytest.raises(MediaBusy, match="2 calls of name-lookup have not returned"):
+            await fetcher.fetch(site.url("/ok", "quick.test"))
+        for one in hanging:
+            one.cancel()
+        with pytest.raises(MediaBusy):
+            await fetcher.fetch(site.url("/ok", "quick.test"))
+    finally:
+        answered.set()
+    await wait_until_async(lambda: names.running == 0, "the lookups returned")
+    assert await fetcher.fetch(site.url("/ok", "quick.test")) == CONTENT
+
+
+async def test_names_of_this_machine_are_looked_up(site: Site) -> None:
+    assert await Fetcher(OPEN).fetch(site.url("/ok", "localhost")) == CONTENT

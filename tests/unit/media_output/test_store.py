@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 from sglang_worker.errors import ConfigError
-from sglang_worker.media_output.store import StorageFailed, check_http_url, open_store
+from sglang_worker.media_output.store import (
+    WRITES_AT_ONCE,
+    MediaStore,
+    StorageFailed,
+    check_http_url,
+    open_store,
+)
+
+from tests.support.wait import wait_until_async
 
 
 async def test_a_file_lands_in_the_folder_and_its_url_leads_to_it(tmp_path: Path) -> None:
@@ -40,6 +50,36 @@ async def test_a_failing_file_system_is_one_typed_error(tmp_path: Path) -> None:
     (tmp_path / "media" / "images").write_text("in the way")
     with pytest.raises(StorageFailed):
         await store.save(b"pixels", "images", "png")
+
+
+class Hanging:
+    """A file system that has stopped answering."""
+
+    def __init__(self) -> None:
+        self.back = threading.Event()
+
+    def makedirs(self, path: str, exist_ok: bool) -> None:
+        self.back.wait()
+
+    def pipe_file(self, path: str, content: bytes) -> None:
+        """Taken."""
+
+
+async def test_storage_that_hangs_ends_in_an_error_and_holds_up_nothing_else() -> None:
+    system = Hanging()
+    store = MediaStore(system, "bucket", "https://cdn.example", timeout_s=0.05)
+    try:
+        writes = [store.save(b"pixels", "images", "png") for _ in range(WRITES_AT_ONCE)]
+        for failure in await asyncio.gather(*writes, return_exceptions=True):
+            assert isinstance(failure, StorageFailed)
+            assert "not written within 0.05 s" in str(failure)
+        assert await asyncio.to_thread(lambda: "a thread is free") == "a thread is free"
+        with pytest.raises(StorageFailed, match=f"{WRITES_AT_ONCE} calls .* have not returned"):
+            await store.save(b"pixels", "images", "png")
+    finally:
+        system.back.set()
+    await wait_until_async(lambda: store.hanging == 0, "the storage answers again")
+    assert (await store.save(b"pixels", "images", "png")).startswith("https://cdn.example/images/")
 
 
 async def test_names_do_not_repeat(tmp_path: Path) -> None:

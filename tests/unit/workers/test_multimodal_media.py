@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 from sglang_worker.engine import compat_multimodal
-from sglang_worker.media.errors import MediaError
+from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.load import MediaLoader
 from sglang_worker.media.settings import MediaSettings
-from sglang_worker.requests.errors import EndedByEngine, InvalidRequest
+from sglang_worker.requests.errors import EndedByEngine, InvalidRequest, RefusedByEngine
 from sglang_worker.requests.multimodal import MediaSupport
 from sglang_worker.workers.media_stage import ClientGone, PreparedMedia, failure_of
 from sglang_worker.workers.multimodal_media import RawMedia, explain
@@ -119,6 +119,27 @@ async def test_images_that_the_frontend_decoded_count_too() -> None:
     assert len((await bounded.prepare(four, Client())).fields["image_data"]) == 4
     with pytest.raises(InvalidRequest, match="all images of the request exceed 4096 pixels"):
         await bounded.prepare(five, Client())
+
+
+class FullFetcher:
+    async def fetch(self, url: str) -> bytes:
+        raise MediaBusy("no place for one more download")
+
+
+async def test_no_room_for_a_download_is_not_the_clients_fault() -> None:
+    with pytest.raises(RefusedByEngine, match=r"image_url\[1\]: no place") as refused:
+        await stage(fetcher=FullFetcher()).prepare(
+            request(image_uri(), "http://x.test/a"), Client()
+        )
+    assert refused.value.status == 503
+
+
+async def test_all_parts_together_have_a_time() -> None:
+    fetcher = SlowFetcher()
+    bounded = stage(replace(SETTINGS, request_timeout_s=0.05), fetcher)
+    with pytest.raises(InvalidRequest, match=r"messages: .* within 0\.05 s"):
+        await bounded.prepare(request(image_uri(), "http://x.test/a"), Client())
+    await fetcher.cancelled.wait()
 
 
 async def test_a_client_that_hangs_up_ends_its_downloads() -> None:
