@@ -12,14 +12,11 @@ failed.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
 import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +25,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.disaggregation import table
+from benchmarks.gpu_rows import served
 from benchmarks.tensor_parallel.agreement import Answer, answer_of, summary
 from benchmarks.tensor_parallel.model import write_model
 from tests.support.client import StreamResult
@@ -84,48 +82,31 @@ GROUPS = "aggregated+nixl,nixl-tcp"
 
 
 def main() -> int:
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--results", type=Path, required=True)
-    flags.add_argument("--table", type=Path, default=None)
-    flags.add_argument("--groups", default=GROUPS, help="rows of one group run side by side")
-    flags.add_argument("--row-limit-s", type=float, default=240.0)
-    flags.add_argument("--dry-run", action="store_true")
-    options = flags.parse_args()
-    rows: dict[str, Any] = {}
+    options = served.parser(__doc__, GROUPS, row_limit_s=240.0).parse_args()
     with tempfile.TemporaryDirectory(prefix="disaggregation-") as scratch:
         model = write_model(Path(scratch), dry_run=options.dry_run)
-        for group in options.groups.split(","):
-            names = group.split("+")
-            with ThreadPoolExecutor(len(names)) as pool:
-                started = {
-                    name: pool.submit(run_row, name, model, Path(scratch) / name, options)
-                    for name in names
-                }
-            rows.update({name: future.result() for name, future in started.items()})
+
+        def note(rows: served.Rows) -> served.Rows:
             judged = judge(rows)
-            options.results.write_text(json.dumps(judged, indent=1))
-            if options.table is not None:
-                options.table.write_text(table.render(judged))
+            served.write(options, judged, table.render)
+            return judged
+
+        judged = served.run_groups(
+            options.groups, lambda name: run_row(name, model, Path(scratch) / name, options), note
+        )
     print(table.render(judged), flush=True)
-    for name, row in judged.items():
-        if row["failed"]:
-            print(f"--- {name}: {row['failed']}\n{row.get('logs', '')[-3500:]}", flush=True)
-    return 0 if all(row["failed"] is None for row in judged.values()) else 1
+    return served.ended(judged)
 
 
 def run_row(name: str, model: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
-    row: dict[str, Any] = {"failed": None}
-    kept = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_")}
     scratch.mkdir()
     logs = {**UCX_LOGS, "UCX_LOG_FILE": str(scratch / "ucx-%p.log")}
-    with Stack(scratch, {**kept, **ENVIRONMENT, **logs, **ROWS[name].environ}) as stack:
-        try:
-            serve(stack, model, ROWS[name], row, options)
-        except Exception as error:
-            row["failed"] = f"{type(error).__name__}: {error}"[:1500]
-            row["trace"] = traceback.format_exc()[-1500:]
-            row["logs"] = stack.tails()[-8000:]
-    return row
+    return served.run_row(
+        scratch,
+        {**ENVIRONMENT, **logs, **ROWS[name].environ},
+        {},
+        lambda stack, row: serve(stack, model, ROWS[name], row, options),
+    )
 
 
 def serve(
@@ -236,8 +217,7 @@ def stop_prefill_under_load(frontend: Frontend, worker: Worker, words: int) -> d
         "in_flight_at_sigterm": at_signal,
         "exit_code": code,
         "seconds": round(seconds, 2),
-        "complete": sum(one.complete and not one.errors for one in results),
-        "tokens": sorted({(one.usage or {}).get("completion_tokens") for one in results}, key=str),
+        **served.stream_counts(results),
         "errors": sorted({str(error)[:200] for one in results for error in one.errors}),
     }
 
@@ -267,16 +247,13 @@ def transports(folder: Path) -> list[str]:
 
 
 def check(streams: dict[str, Any]) -> None:
-    expected = {
-        "exit code": (streams["exit_code"], 0),
-        "complete streams": (streams["complete"], STREAMS),
-        "tokens": (streams["tokens"], [STREAM_TOKENS]),
-    }
-    wrong = [
-        f"{what}: {is_!r}, not {want!r}" for what, (is_, want) in expected.items() if is_ != want
-    ]
-    if wrong:
-        raise AssertionError("; ".join(wrong))
+    served.require(
+        {
+            "exit code": (streams["exit_code"], 0),
+            "complete streams": (streams["complete"], STREAMS),
+            "tokens": (streams["tokens"], [STREAM_TOKENS]),
+        }
+    )
 
 
 def judge(rows: dict[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-_HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(_HERE), str(_HERE.parent / "components")]
+_ROOT = Path(__file__).resolve().parent.parent
+# Also run as a file, on machines where nothing is installed.
+sys.path[:0] = [str(_ROOT), str(_ROOT / "components")]
 
-from gpu_truth import batch, condense, markdown, model, row, rows, verdict  # noqa: E402
+from benchmarks.gpu_truth import (  # noqa: E402
+    batch,
+    condense,
+    markdown,
+    model,
+    row,
+    rows,
+    verdict,
+)
 
-_RESULTS = _HERE / "results"
+_RESULTS = _ROOT / "benchmarks" / "results"
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:

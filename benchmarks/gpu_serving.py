@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -30,6 +29,9 @@ from benchmarks.gpu_rates import cpu
 from benchmarks.gpu_rates.bare import BareEngine
 from benchmarks.gpu_rates.http_load import Load, first_median_ms
 from benchmarks.gpu_rates.shapes import prompts
+from benchmarks.gpu_rows import facts, markdown
+from benchmarks.gpu_rows.options import engine_options
+from benchmarks.gpu_rows.served import sglang_environment
 from benchmarks.gpu_worker import DEVICE_FLAGS, DRY_FLAGS, NAME, START_DEADLINE_S, prepare_model
 from tests.support.stack import Stack
 
@@ -112,12 +114,11 @@ def fit_vocabulary(model: Path) -> None:
 
 
 def _start(stacks: ExitStack, scratch: Path, model: Path, dry_run: bool) -> dict[str, Served]:
-    kept = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_")}
     flags = DRY_FLAGS if dry_run else (*DEVICE_FLAGS, *SIZE_FLAGS, "--mem-fraction-static", "0.8")
     started = {}
     for name, more in WORKERS.items():
         stack = stacks.enter_context(
-            Stack(scratch / name.replace(", ", "-").replace(" ", ""), kept)
+            Stack(scratch / name.replace(", ", "-").replace(" ", ""), sglang_environment())
         )
         frontend = stack.start_frontend(migration_limit=0)
         worker = stack.start_worker(
@@ -142,33 +143,21 @@ def _start(stacks: ExitStack, scratch: Path, model: Path, dry_run: bool) -> dict
 
 def _engine_options(model: Path, dry_run: bool) -> dict[str, Any]:
     """The worker's flags as arguments of `sgl.Engine`."""
-    options: dict[str, Any] = {
-        "model_path": str(model),
-        "load_format": "dummy",
-        "skip_tokenizer_init": True,
-        "log_level": "warning",
-        "random_seed": 7,
-        "port": 32100,
-        "nccl_port": 42100,
-    }
+    own = {"log_level": "warning", "port": 32100, "nccl_port": 42100}
     if dry_run:
-        return {**options, "dtype": "float32", "attention_backend": "triton", "device": "cpu"}
-    return {
-        **options,
-        "attention_backend": "triton",
-        "sampling_backend": "pytorch",
-        "grammar_backend": "none",
-        "mem_fraction_static": 0.8,
-        "dtype": "bfloat16",
+        only_model = {"model_path": str(model), "load_format": "dummy", "skip_tokenizer_init": True}
+        dry = {"dtype": "float32", "attention_backend": "triton", "device": "cpu"}
+        return {**only_model, "random_seed": 7, **own, **dry}
+    sizes = {
         "max_total_tokens": 200000,
         "max_running_requests": 128,
         "max_mamba_cache_size": 160,
         "context_length": 8192,
         "cuda_graph_max_bs_decode": 128,
         "cuda_graph_bs_decode": [1, 32, 128],
-        "disable_prefill_cuda_graph": True,
         "disable_radix_cache": True,
     }
+    return engine_options(str(model), 0, own, dry_run=False, device=sizes)
 
 
 class Book(msgspec.Struct):
@@ -242,14 +231,14 @@ def _spread(values: list[float]) -> list[float]:
 def _tables(rows: Sequence[dict[str, Any]]) -> str:
     head = ["shape", "mode", "bare", *(f"{name} (of bare)" for name in WORKERS)]
     head += ["first token ms: bare, workers", "CPU us per token: worker + frontend"]
-    lines = [_cells(head), _cells(["---"] * len(head))]
+    lines = markdown.head(head)
     for row in rows:
         shape = row["shape"]
         name = f"{shape['name']} {shape['batch']} x {shape['prompt_tokens']}+{shape['new_tokens']}"
         if row.get("left"):
-            lines.append(_cells([name, "no time was left", *[""] * (len(head) - 2)]))
+            lines.append(markdown.line([name, "no time was left", *[""] * (len(head) - 2)]))
             continue
-        lines += [_cells([name, how, *_figures(row, how)]) for how in ("whole", "stream")]
+        lines += [markdown.line([name, how, *_figures(row, how)]) for how in ("whole", "stream")]
     return "\n".join([*lines, ""])
 
 
@@ -266,10 +255,6 @@ def _figures(row: dict[str, Any], how: str) -> list[str]:
     return cells
 
 
-def _cells(values: Sequence[str]) -> str:
-    return "| " + " | ".join(values) + " |"
-
-
 def _rate(values: Sequence[float]) -> str:
     return f"{values[0]:,.0f} ({values[1]:,.0f} to {values[2]:,.0f})"
 
@@ -284,16 +269,11 @@ def _render(file: Path) -> int:
 
 
 def _head(options: argparse.Namespace) -> list[str]:
-    import sglang
-    import torch
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return [
-        f"# The worker behind the frontend against a bare engine, on one {device}",
+        f"# The worker behind the frontend against a bare engine, on one {facts.device_name()}",
         "",
         f"`python -m benchmarks.gpu_serving --repeats {options.repeats}`, "
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, torch "
-        f"{torch.__version__}, SGLang {sglang.__version__}, {os.cpu_count()} CPU cores. Qwen3-Next "
+        f"{facts.versions()}, {os.cpu_count()} CPU cores. Qwen3-Next "
         "shape (hidden 2048, 8 layers at 3:1, 16 experts), random weights, bf16. Tokens per second "
         f"of a whole batch, median (lowest to highest) of {options.repeats}: prompt tokens in the "
         "prefill rows, generated tokens in the decode rows.",

@@ -10,20 +10,17 @@ the same on the CPU platform with a tiny model. The exit code is 1 when a row fa
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from benchmarks.gpu_rows import served
 from benchmarks.tensor_parallel import table
 from benchmarks.tensor_parallel.agreement import Answer, answer_of, summary
 from benchmarks.tensor_parallel.model import write_model
@@ -76,47 +73,30 @@ GROUPS = "tp1+tp2+tp2-nextn,dp2+dp2-attention"
 
 
 def main() -> int:
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--results", type=Path, required=True)
-    flags.add_argument("--table", type=Path, default=None)
-    flags.add_argument("--groups", default=GROUPS, help="rows of one group run side by side")
-    flags.add_argument("--row-limit-s", type=float, default=170.0)
-    flags.add_argument("--dry-run", action="store_true")
-    options = flags.parse_args()
-    rows: dict[str, Any] = {}
+    options = served.parser(__doc__, GROUPS, row_limit_s=170.0).parse_args()
     with tempfile.TemporaryDirectory(prefix="tensor-parallel-") as scratch:
         model = write_model(Path(scratch), dry_run=options.dry_run)
-        for group in options.groups.split(","):
-            names = group.split("+")
-            with ThreadPoolExecutor(len(names)) as pool:
-                started = {
-                    name: pool.submit(run_row, name, model, Path(scratch) / name, options)
-                    for name in names
-                }
-            rows.update({name: future.result() for name, future in started.items()})
+
+        def note(rows: served.Rows) -> served.Rows:
             judged = judge(rows)
-            options.results.write_text(json.dumps(judged, indent=1))
-            if options.table is not None:
-                options.table.write_text(table.render(judged))
+            served.write(options, judged, table.render)
+            return judged
+
+        judged = served.run_groups(
+            options.groups, lambda name: run_row(name, model, Path(scratch) / name, options), note
+        )
     print(table.render(judged), flush=True)
-    for name, row in judged.items():
-        if row["failed"]:
-            print(f"--- {name}: {row['failed']}\n{row.get('logs', '')[-3000:]}", flush=True)
-    return 0 if all(row["failed"] is None for row in judged.values()) else 1
+    return served.ended(judged)
 
 
 def run_row(name: str, model: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
-    row: dict[str, Any] = {"flags": " ".join(ROWS[name].flags), "failed": None}
-    kept = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_")}
-    with Stack(scratch, kept | ENVIRONMENT) as stack:
-        try:
-            flags = (*ROWS[name].flags, *(DRY_FLAGS if options.dry_run else DEVICE_FLAGS))
-            serve(stack, model, flags, ROWS[name], row, options.row_limit_s)
-        except Exception as error:
-            row["failed"] = f"{type(error).__name__}: {error}"[:1500]
-            row["trace"] = traceback.format_exc()[-1500:]
-            row["logs"] = stack.tails()[-8000:]
-    return row
+    flags = (*ROWS[name].flags, *(DRY_FLAGS if options.dry_run else DEVICE_FLAGS))
+    return served.run_row(
+        scratch,
+        ENVIRONMENT,
+        {"flags": " ".join(ROWS[name].flags)},
+        lambda stack, row: serve(stack, model, flags, ROWS[name], row, options.row_limit_s),
+    )
 
 
 def serve(

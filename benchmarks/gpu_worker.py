@@ -12,30 +12,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import signal
 import sys
 import tempfile
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from sglang_worker.demo.checkpoints import ensure
-
+from benchmarks.gpu_rows import served
+from benchmarks.gpu_rows.tokenizer import add_tokenizer
 from benchmarks.gpu_truth.model import write_models
 from tests.support.client import StreamResult
 from tests.support.stack import Frontend, Stack, Worker
 
 NAME = "gpu"
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "generation_config.json",
-)
 STREAMS = 16
 STREAM_TOKENS = 300
 START_DEADLINE_S = 300.0
@@ -71,28 +62,18 @@ def main() -> int:
 
 
 def run_row(name: str, *, dry_run: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {"failed": None}
-    # SGLang's and Triton's own settings of this machine; the stack drops all others.
-    kept = {key: value for key, value in os.environ.items() if key.startswith("SGLANG_")}
+    flags = (*DRAFTS[name], *(DRY_FLAGS if dry_run else DEVICE_FLAGS))
     with tempfile.TemporaryDirectory(prefix="gpu-worker-") as scratch:
         model = prepare_model(Path(scratch), dry_run=dry_run)
-        with Stack(Path(scratch) / "stack", kept) as stack:
-            try:
-                serve(stack, model, (*DRAFTS[name], *(DRY_FLAGS if dry_run else DEVICE_FLAGS)), row)
-            except Exception as error:
-                row["failed"] = f"{type(error).__name__}: {error}"[:2000]
-                row["trace"] = traceback.format_exc()[-2000:]
-                row["logs"] = stack.tails()[-6000:]
-    return row
+        return served.run_row(
+            Path(scratch) / "stack", {}, {}, lambda stack, row: serve(stack, model, flags, row)
+        )
 
 
 def prepare_model(scratch: Path, *, dry_run: bool) -> Path:
     """A config without weights, and the demo's tokenizer, whose ids all fit its vocabulary."""
     target, _ = write_models(scratch, dry_run=dry_run)
-    demo = ensure(scratch / "demo", ["gdn"])["gdn"]
-    for name in TOKENIZER_FILES:
-        shutil.copy(demo / name, target)
-    return target
+    return add_tokenizer(target, scratch)
 
 
 def serve(stack: Stack, model: Path, flags: tuple[str, ...], row: dict[str, Any]) -> None:
@@ -185,26 +166,22 @@ def drain_under_load(frontend: Frontend, worker: Worker) -> dict[str, Any]:
         "status": asked.status,
         "body": asked.json(),
         "drained_after_s": round(drained_s, 2),
-        "complete": sum(one.complete and not one.errors for one in results),
-        "tokens": sorted({(one.usage or {}).get("completion_tokens") for one in results}, key=str),
+        **served.stream_counts(results),
     }
 
 
 def check(row: dict[str, Any]) -> None:
-    expected = {
-        "first chat": (row["first_chat"]["status"], 200),
-        "drain": (row["drain"]["status"], 202),
-        "complete streams": (row["drain"]["complete"], STREAMS),
-        "tokens": (row["drain"]["tokens"], [STREAM_TOKENS]),
-        "resume": (row["resume"]["status"], 200),
-        "chat after resume": (row["chat_after_resume"]["status"], 200),
-        "exit code": (row["sigterm"]["exit_code"], 0),
-    }
-    wrong = [
-        f"{what} is {is_!r}, not {want!r}" for what, (is_, want) in expected.items() if is_ != want
-    ]
-    if wrong:
-        raise AssertionError("; ".join(wrong))
+    served.require(
+        {
+            "first chat": (row["first_chat"]["status"], 200),
+            "drain": (row["drain"]["status"], 202),
+            "complete streams": (row["drain"]["complete"], STREAMS),
+            "tokens": (row["drain"]["tokens"], [STREAM_TOKENS]),
+            "resume": (row["resume"]["status"], 200),
+            "chat after resume": (row["chat_after_resume"]["status"], 200),
+            "exit code": (row["sigterm"]["exit_code"], 0),
+        }
+    )
 
 
 if __name__ == "__main__":

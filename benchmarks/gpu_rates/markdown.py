@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.gpu_rows import markdown
+
 _LETTERS = {"triton": "T", "flashinfer": "F", "cutedsl": "C"}
 _PHASES = ("decode", "prefill", "verify")
 
@@ -13,14 +15,10 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     """One line per row; a row that did not run says why below the table."""
     keys = list(dict.fromkeys(key for result in results for key in result.get("times", {})))
     head = ["row", "stamp", "kernels", "draft attention", "accepted", *keys]
-    lines = [_cells(head), _cells(["---"] * len(head))]
-    lines += [_cells(_row(result, keys)) for result in results]
+    lines = markdown.head(head)
+    lines += [markdown.line(_row(result, keys)) for result in results]
     failed = [f"- {result['row']}: {result['error']}" for result in results if "error" in result]
     return "\n".join([*lines, "", *failed, ""])
-
-
-def _cells(values: Sequence[str]) -> str:
-    return "| " + " | ".join(values) + " |"
 
 
 def _row(result: Mapping[str, Any], keys: Sequence[str]) -> list[str]:

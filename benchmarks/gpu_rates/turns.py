@@ -1,7 +1,8 @@
-"""Rows start side by side and are timed one at a time.
+"""Rows start side by side and are timed one at a time, in rounds.
 
-A row's process writes ``ready`` when its kernels are compiled and waits for ``go``; the batch hands
-``go`` to one row after the other. Idle engines of the other rows stay up meanwhile.
+A row's process writes ``ready`` when its kernels are compiled and waits for ``go`` of a round; the
+batch hands ``go`` to one row after the other and waits for ``done``. Idle engines of the other rows
+stay up meanwhile, stopped.
 """
 
 from __future__ import annotations
@@ -14,20 +15,26 @@ POLL_S = 0.1
 
 
 class Turn:
-    """The three marks of one row, as files below ``folder``."""
+    """The marks of one row, as files below ``folder``."""
 
     def __init__(self, folder: Path, index: int) -> None:
-        self.ready = folder / f"{index}.ready"
-        self.go = folder / f"{index}.go"
+        self._folder = folder
+        self._index = index
 
-    def take(self, deadline_s: float) -> bool:
-        """The row's side: say ready, wait for the turn. False: none came until the deadline."""
+    @property
+    def ready(self) -> Path:
+        return self._folder / f"{self._index}.ready"
+
+    def go(self, number: int) -> Path:
+        return self._folder / f"{self._index}.{number}.go"
+
+    def done(self, number: int) -> Path:
+        return self._folder / f"{self._index}.{number}.done"
+
+    def take(self, number: int, deadline_s: float) -> bool:
+        """The row's side: wait for the turn. False: none came until the deadline."""
         self.ready.touch()
-        return wait_for(self.go.exists, deadline_s)
-
-    def clear(self) -> None:
-        self.ready.unlink(missing_ok=True)
-        self.go.unlink(missing_ok=True)
+        return wait_for(self.go(number).exists, deadline_s)
 
 
 def wait_for(condition: Callable[[], bool], deadline_s: float) -> bool:

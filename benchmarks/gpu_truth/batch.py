@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_truth.rows import Row
+from benchmarks.gpu_rows.processes import RowProcess
+from benchmarks.gpu_rows.results import read_row, write_whole
+from benchmarks.gpu_truth.rows import Row
 
 _TAIL_BYTES = 6000
 # Without these, CUPTI may lose the kernels of CUDA graphs that were captured before a profile.
@@ -42,9 +41,7 @@ def run_batch(plan: Plan, results: Path) -> list[dict[str, Any]]:
         index, row = numbered
         finished[row.name] = _run_row(plan, row, index, deadline)
         done = [finished[r.name] for r in plan.rows if r.name in finished]
-        temporary = results.with_suffix(f".{index}.part")
-        temporary.write_text(json.dumps(done, indent=1))
-        temporary.replace(results)
+        write_whole(results, done, indent=1, label=str(index))
 
     with ThreadPoolExecutor(plan.side_by_side) as pool:
         for _ in pool.map(one, enumerate(plan.rows)):
@@ -62,37 +59,12 @@ def _run_row(plan: Plan, row: Row, index: int, deadline: float) -> dict[str, Any
     command = [sys.executable, str(_SCRIPT), "--row", row.name, "--index", str(index)]
     command += ["--folder", str(plan.folder)] + (["--dry-run"] if plan.dry_run else [])
     command += ["--eager"] if plan.eager else []
-    with log.open("wb") as sink:
-        child = subprocess.Popen(
-            command,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, **_PROFILER_ENVIRONMENT},
-        )
-        try:
-            code: int | str = child.wait(timeout=limit)
-        except subprocess.TimeoutExpired:
-            code = f"killed after {limit:.0f} s"
-        finally:
-            _kill_group(child.pid)
-            child.wait()
+    code = RowProcess(command, log, _PROFILER_ENVIRONMENT).wait(limit)
     return _collected(row, output, log, code)
 
 
-def _kill_group(group: int) -> None:
-    """Engines leave schedulers behind when they crash: the whole session goes."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
 def _collected(row: Row, output: Path, log: Path, code: int | str) -> dict[str, Any]:
-    try:
-        result: dict[str, Any] = json.loads(output.read_text())
-    except (OSError, ValueError) as error:
-        result = {"row": row.name, "error": f"no result was written: {error}"}
+    result = read_row(row.name, output)
     profile = output.with_suffix(".profile.json")
     if profile.exists():
         result["profile"] = json.loads(profile.read_text())

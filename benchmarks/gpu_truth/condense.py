@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_truth import device_kernels
+from benchmarks.gpu_truth import device_kernels
 
 # CuTe DSL spells out every tensor layout; what names the kernel stands in front.
 _NAME_LENGTH = 140

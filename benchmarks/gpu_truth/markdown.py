@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_truth import verdict
+from benchmarks.gpu_truth import verdict
 
 _HEAD = "| draft | flags | stamp d/p/v | kernels d/p/v | device d/p/v | report and device |"
 _LETTERS = {"triton": "T", "flashinfer": "F", "cutedsl": "C"}

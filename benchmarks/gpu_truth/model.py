@@ -9,13 +9,39 @@ from typing import Any
 _VOCABULARY = 8192
 
 # Head dimensions of 128 and 16 K / 32 V heads: what SGLang's automatic defaults look for.
-_DEVICE_SIZES = {"hidden": 2048, "layers": 8, "key_heads": 16, "value_heads": 32, "head_dim": 128}
-_DRY_SIZES = {"hidden": 128, "layers": 4, "key_heads": 2, "value_heads": 4, "head_dim": 32}
+_SIZES: dict[str, dict[str, int]] = {
+    "device": {
+        "hidden": 2048,
+        "layers": 8,
+        "key_heads": 16,
+        "value_heads": 32,
+        "head_dim": 128,
+        "experts": 16,
+    },
+    # Reading and writing its states takes a GPU longer than a step takes the host: at 128
+    # sequences 13 GB in each. The weights are 6.5 GB, so five engines fit beside each other.
+    "wide": {
+        "hidden": 4096,
+        "layers": 16,
+        "key_heads": 16,
+        "value_heads": 64,
+        "head_dim": 128,
+        "experts": 8,
+    },
+    "dry": {
+        "hidden": 128,
+        "layers": 4,
+        "key_heads": 2,
+        "value_heads": 4,
+        "head_dim": 32,
+        "experts": 4,
+    },
+}
 
 
-def write_models(folder: Path, *, dry_run: bool) -> tuple[Path, Path]:
-    """(target, dense draft) below `folder`."""
-    sizes = _DRY_SIZES if dry_run else _DEVICE_SIZES
+def write_models(folder: Path, *, dry_run: bool, size: str = "device") -> tuple[Path, Path]:
+    """(target, dense draft) below `folder`; a dry run has a size of its own."""
+    sizes = _SIZES["dry" if dry_run else size]
     dtype = "float32" if dry_run else "bfloat16"
     target = _write(folder / "target", _target(sizes, dtype))
     return target, _write(folder / "dense", _dense(sizes, dtype))
@@ -77,7 +103,7 @@ def _target(sizes: dict[str, int], dtype: str) -> dict[str, Any]:
         "moe_intermediate_size": sizes["hidden"] // 4,
         "shared_expert_intermediate_size": sizes["hidden"] // 4,
         "norm_topk_prob": True,
-        "num_experts": 16 if sizes["hidden"] > 1000 else 4,
+        "num_experts": sizes["experts"],
         "num_experts_per_tok": 2,
         "output_router_logits": False,
         "router_aux_loss_coef": 0.001,

@@ -15,34 +15,21 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from gpu_truth import probe
-from gpu_truth.rows import Row
+from benchmarks.gpu_rows.options import engine_options
+from benchmarks.gpu_rows.results import write_whole
+from benchmarks.gpu_truth import probe
+from benchmarks.gpu_truth.rows import Row
 
 _PREFILL_PROMPTS, _PREFILL_TOKENS = 4, 700
 _DECODE_PROMPTS, _DECODE_TOKENS = 4, 24
 _VOCABULARY = 8000
 
-_DEVICE_OPTIONS: dict[str, Any] = {
-    "attention_backend": "triton",
-    "dtype": "bfloat16",
-    "mem_fraction_static": 0.8,
+_DEVICE_SIZES: dict[str, Any] = {
     "max_total_tokens": 40000,
     "max_running_requests": 8,
     "max_mamba_cache_size": 64,
     "context_length": 16384,
     "cuda_graph_max_bs_decode": 4,
-    "disable_prefill_cuda_graph": True,
-}
-_DRY_OPTIONS: dict[str, Any] = {
-    "attention_backend": "triton",
-    "device": "cpu",
-    "dtype": "float32",
-    "disable_cuda_graph": True,
-    "mem_fraction_static": 0.3,
-    "max_total_tokens": 4096,
-    "max_running_requests": 4,
-    "max_mamba_cache_size": 16,
-    "context_length": 1024,
 }
 
 
@@ -111,27 +98,19 @@ class RowRun:
             engine.shutdown()
 
     def _options(self, target: Path, dense: Path) -> dict[str, Any]:
-        options = {
-            "model_path": str(target),
-            "load_format": "dummy",
-            "skip_tokenizer_init": True,
-            "sampling_backend": "pytorch",
-            "grammar_backend": "none",
-            "log_level": "info",
-            "random_seed": 7,
-            "port": 31000 + 50 * self._index,
-            "nccl_port": 41000 + 50 * self._index,
-            **(_DRY_OPTIONS if self._dry_run else _DEVICE_OPTIONS),
-            **self._row.options,
-        }
+        row = dict(self._row.options)
         if self._row.draft == "standalone":
-            options["speculative_draft_model_path"] = str(dense)
+            row["speculative_draft_model_path"] = str(dense)
         if self._eager:
-            options["disable_cuda_graph"] = True
-        if self._dry_run:
-            for flag in [name for name in options if name.startswith("linear_attn_")]:
-                del options[flag]
-        return options
+            row["disable_cuda_graph"] = True
+        return engine_options(
+            str(target),
+            self._index,
+            row,
+            dry_run=self._dry_run,
+            device=_DEVICE_SIZES,
+            log_level="info",
+        )
 
     def _generate(self, engine: Any) -> None:
         chance = random.Random(self._row.name)
@@ -147,9 +126,7 @@ class RowRun:
         self._result["stages_s"][name] = round(time.monotonic() - self._began, 1)
         if self._profile.exists():
             self._result["profile"] = json.loads(self._profile.read_text())
-        temporary = self._output.with_suffix(".part")
-        temporary.write_text(json.dumps(self._result, default=str))
-        temporary.replace(self._output)
+        write_whole(self._output, self._result)
         print(f"{self._row.name}: {name} after {self._result['stages_s'][name]} s", flush=True)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sglang_worker.runners.agreement import KernelName
 
-from gpu_truth import device_kernels
+from benchmarks.gpu_truth import device_kernels
 
 # Phase of the report -> forward mode of the target in which it runs.
 _MODES = {"prefill": "EXTEND", "decode": "DECODE", "verify": "TARGET_VERIFY"}

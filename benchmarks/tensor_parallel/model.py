@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sglang_worker.demo.checkpoints import ensure
 from sglang_worker.demo.vocabulary import VOCABULARY_SIZE
+
+from benchmarks.gpu_rows.tokenizer import add_tokenizer
 
 SEED = 11
 # Large enough that the best token stands out of what bf16 rounds away, most of the time.
@@ -24,12 +24,6 @@ EXPERTS = 8
 # Head dimensions of 128 and 16 K / 32 V heads: what SGLang's automatic defaults look for.
 DEVICE_SIZES = {"hidden": 1024, "key_heads": 16, "value_heads": 32, "head_dim": 128}
 DRY_SIZES = {"hidden": 128, "key_heads": 2, "value_heads": 4, "head_dim": 32}
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "generation_config.json",
-)
 Shape = tuple[int, ...]
 
 
@@ -42,9 +36,7 @@ def write_model(folder: Path, *, dry_run: bool) -> Path:
     target = folder / "target"
     target.mkdir(parents=True)
     (target / "config.json").write_text(json.dumps(config, indent=1))
-    demo = ensure(folder / "demo", ["gdn"])["gdn"]
-    for name in TOKENIZER_FILES:
-        shutil.copy(demo / name, target)
+    add_tokenizer(target, folder)
     draw = torch.Generator().manual_seed(SEED)
     dtype = getattr(torch, config["dtype"])
     tensors = {

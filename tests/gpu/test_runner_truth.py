@@ -18,7 +18,7 @@ ROWS = ("plain.none", "nextn.verify-cutedsl")
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    from gpu_truth import batch, model, rows, verdict
+    from benchmarks.gpu_truth import batch, model, rows, verdict
 
     folder = tmp_path_factory.mktemp("truth")
     model.write_models(folder / "models", dry_run=False)

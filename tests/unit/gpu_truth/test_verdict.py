@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpu_truth import condense, device_kernels, markdown, rows, verdict
+
+from benchmarks.gpu_truth import condense, device_kernels, markdown, rows, verdict
 
 FLASHINFER_PREFILL = (
     "kernel_cutlass_kernel_flashinfergdn_kernelsdelta_rule_dsldelta_rule_cp_sm90"

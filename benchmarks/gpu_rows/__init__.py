@@ -1,0 +1,1 @@
+"""What the ``gpu_*`` scripts share: rows that are started, bounded, collected and written down."""
