@@ -141,6 +141,13 @@ def deploy(
         for worker in workers.values():
             stack.wait_ready(worker, deadline_s=180)
         frontend.wait_for_model(MODEL, deadline_s=60)
+        # A frontend lists prefill and decode before its router between the two is up, and answers
+        # 503 until then.
+        frontend.wait_for(
+            lambda: ask(frontend.client, [QUESTION], max_tokens=1).status == 200,
+            "the model answers",
+            deadline_s=60,
+        )
         yield Deployment(stack, workers, frontend.client)
 
 

@@ -19,12 +19,20 @@ class InternalWorkers:
     def __init__(self, generating: Peers, prefilling: Peers) -> None:
         self.generating = generating
         self.prefilling = prefilling
+        self._split = False
         # asyncio keeps only weak references to tasks.
         self.handovers: set[asyncio.Task[None]] = set()
 
     async def watch(self) -> None:
         await self.generating.watch()
         await self.prefilling.watch()
+
+    @property
+    def split(self) -> bool:
+        """Whether prefill runs on its own. Once seen it stays: decode alone can do nothing with a
+        request, and would call the client's what is a lost prefill worker's fault."""
+        self._split = self._split or self.prefilling.exist
+        return self._split
 
 
 class Forwarded:
@@ -60,7 +68,7 @@ class Forwarded:
         finished = False
         try:
             request = self._request
-            if self._workers.prefilling.exist:
+            if self._workers.split:
                 request = await self._prefilled()
             answer = self._workers.generating.send(request, self._inner)
             async with aclosing(answer) as chunks:

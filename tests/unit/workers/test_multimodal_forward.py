@@ -152,3 +152,16 @@ async def test_the_end_of_the_worker_sends_the_request_elsewhere() -> None:
     with pytest.raises(EndedByEngine):
         async for _ in onward.chunks():
             onward.fail()
+
+
+async def test_decode_alone_gets_no_request_once_prefill_has_been_lost() -> None:
+    gone = exceptions.Disconnected("No workers available")
+    prefill = Peer([{"disaggregated_params": PLACE}])
+    decode = Peer([{"token_ids": [5], "finish_reason": "stop"}])
+    workers = InternalWorkers(decode, prefill)
+    request = {"token_ids": [1], "embedded_media": MEDIA}
+    _ = [one async for one in Forwarded(workers, request, Context()).chunks()]
+    workers.prefilling = Peer([gone], exist=False)
+    with pytest.raises(exceptions.Disconnected):
+        _ = [one async for one in Forwarded(workers, request, Context()).chunks()]
+    assert len(decode.requests) == 1
