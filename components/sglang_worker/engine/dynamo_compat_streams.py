@@ -36,6 +36,14 @@ def relay_kv_events(
     )
 
 
+def announce_no_blocks(publisher: Any) -> None:
+    """One more event of the publisher's own numbering, which changes nobody's index.
+
+    A router notices a lost event by the number of the next one. Raises what the runtime raises.
+    """
+    publisher.publish_stored([], [], [])
+
+
 async def load_publisher(endpoint: Any) -> Callable[[int, int], None]:
     """``publish(dp_rank, used_blocks)`` on the event plane."""
     from dynamo.llm import WorkerMetricsPublisher

@@ -2,66 +2,35 @@
 
 from __future__ import annotations
 
-import importlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from sglang_worker.observability.kv_events.counters import EventKind, Fault, StreamCounters
 
 from tests.support.environment import with_repository_on_path
-from tests.support.ports import free_port
 from tests.support.stack import Stack, Worker
 from tests.support.wait import wait_until
+from tests.unit.observability.kv_publisher import Publisher, stored
 
 RELAYED = "dynamo_component_kv_publisher_zmq_events_total{"
 
 
-class Relay:
+class Relay(Publisher):
     """The host process with a publisher of our own in the place of SGLang's."""
 
     def __init__(self, stack: Stack, folder: Path) -> None:
-        self._zmq: Any = importlib.import_module("zmq")
-        self._endpoint = f"tcp://127.0.0.1:{free_port()}"
+        super().__init__()
         self._file = folder / "counters.json"
-        self._socket: Any = None
-        self.bind()
         environ = with_repository_on_path(stack.environ())
         self.host: Worker = stack.start_worker(
-            *(self._endpoint, str(self._file)),
+            *(self.endpoint, str(self._file)),
             module="tests.unit.observability.kv_relay_host",
             name="relay",
             environ={"PYTHONPATH": environ["PYTHONPATH"]},
         )
         self.wait_for_subscribers()
-
-    def bind(self) -> None:
-        """A fresh publisher on the same port, as after a restart."""
-        if self._socket is not None:
-            self._socket.close(linger=0)
-        self._socket = self._zmq.Context.instance().socket(self._zmq.XPUB)
-        self._socket.setsockopt(self._zmq.XPUB_VERBOSE, 1)
-        wait_until(
-            lambda: self._socket.bind(self._endpoint) or True,
-            "the port is free",
-            ignore=(self._zmq.ZMQError,),
-        )
-
-    def wait_for_subscribers(self) -> None:
-        """Both the runtime's relay and the watcher."""
-        for name in ("first", "second"):
-            wait_until(lambda: self._socket.poll(0), f"the {name} subscriber has come")
-            self._socket.recv()
-
-    def close(self) -> None:
-        self._socket.close(linger=0)
-
-    def send(self, number: int, *events: Any, raw: bytes | None = None) -> None:
-        payload = msgspec.msgpack.encode([time.time(), list(events), 0]) if raw is None else raw
-        self._socket.send_multipart([b"", number.to_bytes(8, "big"), payload])
 
     @property
     def counters(self) -> StreamCounters:
@@ -76,17 +45,6 @@ class Relay:
             for line in self.host.system.get("/metrics").text.splitlines()
             if line.startswith(RELAYED) and 'stage="accepted"' in line
         )
-
-
-def stored(block: int, parent: int | None = None) -> dict[str, Any]:
-    return {
-        "type": "BlockStored",
-        "block_hashes": [block],
-        "parent_block_hash": parent,
-        "token_ids": [block] * 4,
-        "block_size": 4,
-        "medium": "GPU",
-    }
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,10 @@ from sglang_worker.observability.kv_events.sources import KvSource
 from sglang_worker.observability.kv_events.watcher import KvEventWatcher
 
 logger = logging.getLogger(__name__)
+
+BEAT_S = 10.0
+"""A router whose queue was full learns no later than this after it caught up that it missed
+something, also from a rank that has nothing more to tell."""
 
 
 class KvEventRelay:
@@ -30,6 +35,7 @@ class KvEventRelay:
         local_indexer: bool = True,
         state_endpoint: str | None = None,
         counters: KvEventCounters = COUNTERS,
+        beat_s: float = BEAT_S,
     ) -> None:
         self._endpoint = endpoint
         self._sources = sources
@@ -38,6 +44,8 @@ class KvEventRelay:
         self._state_endpoint = state_endpoint
         self._watcher = KvEventWatcher(sources, counters)
         self._publishers: list[Any] = []
+        self._beat_s = beat_s
+        self._beats: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         worker_id = self._worker_id()
@@ -61,8 +69,25 @@ class KvEventRelay:
                 source.endpoint,
                 worker_id,
             )
+        if self._local_indexer:
+            # Without an index of its own the worker has nothing to recover from.
+            self._beats = asyncio.get_running_loop().create_task(self._beat())
+
+    async def _beat(self) -> None:
+        """The event plane drops what a full queue cannot take and tells nobody; the router sees
+        the gap at the next number, so there must always be a next one."""
+        while True:
+            await asyncio.sleep(self._beat_s)
+            for publisher in self._publishers:
+                try:
+                    dynamo_compat_streams.announce_no_blocks(publisher)
+                except Exception:
+                    logger.warning("routers may not notice lost KV events", exc_info=True)
+                    return
 
     def stop(self) -> None:
+        if self._beats is not None:
+            self._beats.cancel()
         self._watcher.stop()
         publishers, self._publishers = self._publishers, []
         for publisher in publishers:
