@@ -46,9 +46,14 @@ def _run(argv: Sequence[str]) -> int:
         signals.EARLY.raise_requested()
         from sglang_worker.boot.follower import Follower, is_follower
         from sglang_worker.boot.serving import Serving
+        from sglang_worker.gateway.host import GatewayHost, is_host
 
         loop = started.engine.loop
-        program = Follower if is_follower(started) else Serving
+        program: type[Follower | GatewayHost | Serving] = Serving
+        if is_host(started):
+            program = GatewayHost
+        elif is_follower(started):
+            program = Follower
         return int(loop.run_until_complete(program(started, loop).run()))
     finally:
         started.close()

@@ -99,8 +99,8 @@ class HealthState:
             logger.info("healthy again")
         # Without a canary this is the runtime's whole health; with one its canary decides.
         dynamo_compat.set_health(self._runtime, fault is None)
-        if self._started.listener is not None:
-            self._started.listener.publish(healthy=fault is None, unhealthy_reason=fault)
+        if self._started.outlet is not None:
+            self._started.outlet.publish(healthy=fault is None, unhealthy_reason=fault)
 
 
 def monitor(started: Started, service: WorkerService, may_ask: Callable[[], bool]) -> HealthMonitor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from sglang_worker.boot.startup import Started
+from sglang_worker.engine import compat_streams
 from sglang_worker.engine.capacity import read_capacity
+from sglang_worker.engine.compat_streams import RankLoad
 from sglang_worker.engine.launch import WorkerEngine
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
 from sglang_worker.observability.attach import attach, sglang_series
@@ -47,9 +49,25 @@ def expose_worker(
         sources["routes"] = RouteSource(lambda: table.answered)
     if (cache := _cache(started, service)) is not None:
         sources["cache"] = cache
-    return attach(
-        service.main.endpoint, sources, _sglang(started, worker_id=service.main.worker_id)
+    # The files of SGLang's series are those of all processes; the main one shows them once.
+    sglang = (
+        _sglang(started, worker_id=service.main.worker_id) if started.in_gateway is None else None
     )
+    return attach(service.main.endpoint, sources, sglang)
+
+
+def expose_host(started: Started, endpoint: Any, table: RouteTable | None) -> Exposition:
+    """For the main process of several gateways: what there is once per engine. ``endpoint``: as
+    for `expose_follower`."""
+    GC_PAUSES.install()
+    sources = common_sources(started)
+    # Those who relay the events count them.
+    del sources["kv_events"]
+    if table is not None:
+        sources["routes"] = RouteSource(lambda: table.answered)
+    manager = cast(WorkerEngine, started.engine).tokenizer_manager
+    sources["cache"] = _cache_of(started, lambda: compat_streams.read_loads(manager))
+    return attach(endpoint, sources, _sglang(started, worker_id=int(endpoint.connection_id())))
 
 
 def expose_follower(started: Started, endpoint: Any) -> Exposition:
@@ -63,6 +81,8 @@ def expose_follower(started: Started, endpoint: Any) -> Exposition:
 def common_sources(started: Started) -> dict[str, Source]:
     """What every node of an engine knows."""
     engine, listener = started.engine, started.listener
+    if started.in_gateway is not None:
+        return {"kv_events": KvEventSource(COUNTERS)}
     return {
         "worker": WorkerSource(
             build=(started.config.worker_type.value, _version("sglang"), _version("ai-dynamo")),
@@ -95,11 +115,17 @@ def _cache(started: Started, service: WorkerService) -> CacheSource | None:
     """None for engines without SGLang schedulers."""
     if started.runners is None:
         return None
+    publishers = [work for work in service.background if isinstance(work, LoadPublisher)]
+    return _cache_of(
+        started, lambda: [load for one in publishers for load in list(one.latest.values())]
+    )
+
+
+def _cache_of(started: Started, latest: Callable[[], Sequence[RankLoad]]) -> CacheSource:
     engine = cast(WorkerEngine, started.engine)
     capacity = read_capacity(engine.engine)
     # As the total is counted, and as the router hears it.
     page_tokens = int(engine.server_args.page_size or 1)
-    publishers = [work for work in service.background if isinstance(work, LoadPublisher)]
 
     def loads() -> Mapping[int, CacheLoad]:
         return {
@@ -107,8 +133,7 @@ def _cache(started: Started, service: WorkerService) -> CacheSource | None:
                 used_blocks=blocks_of(load.used_tokens, page_tokens),
                 hit_ratio=load.hit_ratio,
             )
-            for publisher in publishers
-            for load in list(publisher.latest.values())
+            for load in latest()
         }
 
     return CacheSource(

@@ -8,8 +8,8 @@ import msgspec
 
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine.launch import WorkerEngine
-from sglang_worker.lifecycle.wiring import WorkerLifecycle
 from sglang_worker.runners.report import to_builtins
+from sglang_worker.system.lifecycle_port import GuardedLifecycle
 from sglang_worker.system.listener import SystemListener
 from sglang_worker.system.loras import LoraCalls
 from sglang_worker.system.routes import RouteTable
@@ -19,7 +19,7 @@ from sglang_worker.system.wiring import EngineParts, build_route_table, engine_f
 async def attach_routes(
     started: Started,
     listener: SystemListener,
-    lifecycle: WorkerLifecycle,
+    lifecycle: GuardedLifecycle,
     *,
     drainable: bool,
     loras: LoraCalls | None = None,
@@ -46,11 +46,11 @@ async def attach_routes(
         )
     table = await build_route_table(
         started.config.system,
-        lifecycle.controller,
+        lifecycle,
         facts,
         drainable=drainable,
         loras=loras,
-        guard=lifecycle.controller.guard,
+        guard=lifecycle.guard,
         model=started.config.model.served_model_names[0],
     )
     await listener.attach(table)

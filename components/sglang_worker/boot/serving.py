@@ -26,7 +26,6 @@ from sglang_worker.lifecycle.runtime_metrics import Address
 from sglang_worker.lifecycle.shutdown import StopSteps
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
 from sglang_worker.observability.metrics.gc_pauses import GC_PAUSES
-from sglang_worker.runners.report import to_builtins
 from sglang_worker.system.publisher import ListenerPublisher
 from sglang_worker.system.state import Phase
 from sglang_worker.workers.context import WorkerContext
@@ -89,7 +88,7 @@ class Serving:
                 runtime=runtime,
                 loop=self._loop,
                 admission=gate,
-                runners=None if started.runners is None else to_builtins(started.runners.reports),
+                runners=started.shown_runners(),
                 probe_may_use_engine=self._probe_may_use_engine,
             )
         )
@@ -134,12 +133,12 @@ class Serving:
         publisher: StatePublisher = wiring.SilentPublisher()
         if started.listener is not None and self.drainable:
             publisher = ListenerPublisher(started.listener, self._details)
-        if started.listener is not None and address is not None:
-            started.listener.set_runtime_address(*address)
+        if started.outlet is not None and address is not None:
+            started.outlet.set_runtime_address(*address)
 
         def shut_runtime_down() -> None:
-            if started.listener is not None:
-                started.listener.publish(runtime_closed=True)
+            if started.outlet is not None:
+                started.outlet.publish(runtime_closed=True)
             dynamo_compat.shutdown(runtime)
 
         return wiring.Parts(
@@ -169,12 +168,17 @@ class Serving:
         lifecycle: WorkerLifecycle,
         health: HealthState,
     ) -> None:
-        listener = self._started.listener
+        outlet, listener = self._started.outlet, self._started.listener
         table = None
+        if outlet is not None:
+            outlet.publish(phase=Phase.WARMING, worker_id=str(service.worker_id))
         if listener is not None:
-            listener.publish(phase=Phase.WARMING, worker_id=str(service.worker_id))
             table = await attach_routes(
-                self._started, listener, lifecycle, drainable=self.drainable, loras=service.loras
+                self._started,
+                listener,
+                lifecycle.controller,
+                drainable=self.drainable,
+                loras=service.loras,
             )
         await service.start_serving()
         expose_worker(self._started, service, lifecycle, table)
@@ -198,14 +202,14 @@ class Serving:
 
     async def _until_useful(self, runtime: object) -> None:
         """Tell the listener that the start is over, once the peers are there that it needs."""
-        listener = self._started.listener
-        if listener is None:
+        outlet = self._started.outlet
+        if outlet is None:
             return
         address = peer_address(self._started.config)
         if address is not None:
-            listener.publish(phase=Phase.WAITING_FOR_PEERS)
+            outlet.publish(phase=Phase.WAITING_FOR_PEERS)
             await dynamo_compat_peers.until_listed(runtime, address)
-        listener.publish(phase=Phase.REGISTERED, started=True)
+        outlet.publish(phase=Phase.REGISTERED, started=True)
 
 
 def runtime_address(runtime: object) -> Address | None:

@@ -86,7 +86,9 @@ def variables(config: WorkerConfig, environ: Mapping[str, str]) -> dict[str, str
         wanted["DYN_SYSTEM_PORT"] = "-1"
     else:
         # The public port is the listener's; the runtime's own server takes the second one.
-        wanted["DYN_SYSTEM_PORT"] = str(config.system.metadata_port)
+        # With gateways their model cards lead to theirs, and only the listener to this process's.
+        served = config.gateway_workers <= 1
+        wanted["DYN_SYSTEM_PORT"] = str(config.system.metadata_port if served else 0)
         wanted["DYN_SYSTEM_HOST"] = config.system.host
     if not environ.get(RUNTIME_DEADLINE):
         wanted[RUNTIME_DEADLINE] = str(runtime_deadline_s(config))

@@ -81,7 +81,11 @@ COMBINATIONS = """\
 - A KDA model with FlashInfer verify (by `--linear-attn-verify-backend`, or followed from decode or
   base) and `--speculative-eagle-topk` above 1.
 - A STANDALONE draft with a larger vocabulary than its target.
-- `--tokenizer-worker-num` or `--gateway-workers` above 1.
+- `--gateway-workers` above 1 with anything but an aggregated worker, with LoRA adapters, data
+  parallelism, several nodes, forward-pass metrics, tracing, `--skip-tokenizer-init`, or a route to
+  a method that one of several processes cannot carry out
+  ([gateway-workers.md](gateway-workers.md)).
+- `--tokenizer-worker-num` other than 1 or the number of gateways.
 
 ## Disaggregation file
 

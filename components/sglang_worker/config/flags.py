@@ -121,9 +121,10 @@ _ENGINE = (
         variable="DYN_SGL_GATEWAY_WORKERS",
         default=1,
         minimum=1,
-        maximum=1,
-        help="gateway processes in front of one engine",
-        accepted="1: several gateways in front of one engine are not served by this version",
+        maximum=64,
+        help="processes that relay for one engine, each an instance of its own; aggregated "
+        "workers only (docs/gateway-workers.md)",
+        accepted="1 to 64",
     ),
     OwnFlag(
         dest="reference_platform",

@@ -15,6 +15,11 @@ import msgspec
 from sglang_worker.config import diffusion_flags, type_rules, worker_types
 from sglang_worker.config.dynamo_flags import DynamoValues
 from sglang_worker.config.flags import BY_DEST
+from sglang_worker.config.gateway_rules import (
+    HIGHEST_METADATA_PORT,
+    check_gateway_routes,
+    check_gateways,
+)
 from sglang_worker.config.log_rules import check_tracing
 from sglang_worker.config.model_path import check_paths
 from sglang_worker.config.node_rules import check_nodes, data_parallel_ranks
@@ -24,6 +29,7 @@ from sglang_worker.config.sglang_flags import SglangValues
 from sglang_worker.config.values import expand_path, is_file
 from sglang_worker.errors import ConfigError
 from sglang_worker.observability.kv_events import settings
+from sglang_worker.system.grammar import parse_descriptors
 
 ENDPOINT_TYPES = ("chat", "completions", "none")
 
@@ -186,11 +192,31 @@ def _remote_prefill_tokens(given: Given) -> None:
 
 
 def _gateways(given: Given) -> None:
-    count = given.sglang.explicit.get("tokenizer_worker_num") or 1
-    if count != 1:
+    check_gateways(
+        given.own["gateway_workers"],
+        given.flag("gateway_workers"),
+        worker_types.decide(given.selection, given.own.sources),
+        given.sglang.explicit,
+    )
+
+
+def _gateway_routes(given: Given) -> None:
+    if given.own["gateway_workers"] > 1:
+        check_gateway_routes(
+            parse_descriptors(given.own["engine_routes"]), given.flag("gateway_workers")
+        )
+
+
+def _gateway_ports(given: Given) -> None:
+    count, first = given.own["gateway_workers"], given.own["metadata_port"]
+    last = first + count - 1
+    if count <= 1 or not first:
+        return
+    if last > HIGHEST_METADATA_PORT or first <= given.own["system_port"] <= last:
         raise ConfigError(
-            f"--tokenizer-worker-num={count} is refused: several gateways in front of one engine "
-            "are not served by this version; accepted: 1"
+            f"{given.flag('metadata_port')}={first} with {given.flag('gateway_workers')}={count} "
+            f"takes the ports {first} to {last}: all must be at most {HIGHEST_METADATA_PORT} and "
+            "none DYN_SYSTEM_PORT"
         )
 
 
@@ -245,6 +271,8 @@ EARLY: tuple[Rule, ...] = (
     _positive_limits,
     _endpoint_types,
     _output_modalities,
+    _gateway_routes,
+    _gateway_ports,
 )
 LATE: tuple[Rule, ...] = (
     _refused_in_files,

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import uuid
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from sglang_worker.engine import compat_disagg
 from sglang_worker.errors import ConfigError
-from sglang_worker.requests.ids import is_probe_id
+from sglang_worker.requests.ids import is_probe_id, new_request_id
 from sglang_worker.requests.limits import EngineLimits
 
 LOWEST = (0, 5, 20)
@@ -85,7 +84,7 @@ def tracked_request_class() -> Any:
         tracked_ids: set[str]
 
         def regenerate_rid(self) -> str:
-            self.rid = uuid.uuid4().hex
+            self.rid = new_request_id()
             self.tracked_ids.add(self.rid)
             return str(self.rid)
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from sglang_worker.config.worker_config import WorkerConfig
-from sglang_worker.engine import compat, compat_engine, signals
+from sglang_worker.engine import compat, compat_engine, compat_gateway, signals
 from sglang_worker.engine.children import EntryPoint
 from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.death import Death, DeathWatch
@@ -118,6 +118,7 @@ class WorkerEngine:
         self._stopped = True
         if self._watch is not None:
             self._watch.stop()
+        compat_gateway.remove_shared_data(self.engine)
         self.engine.shutdown()
 
 
@@ -139,7 +140,10 @@ def start_engine(
     record = compat_engine.LaunchRecord(prefer_fork)
     began_s = time.monotonic()
     try:
-        engine = compat_engine.new_engine(server_args, record, scheduler_entry, DETOKENIZER_ENTRY)
+        with compat_gateway.kept_title():
+            engine = compat_engine.new_engine(
+                server_args, record, scheduler_entry, DETOKENIZER_ENTRY
+            )
     except signals.EngineReportedFailure:
         record.kill()
         raise EngineStartError(

@@ -11,10 +11,24 @@ import uuid
 ID_LENGTH = 32
 PROBE_PREFIX = "probe-"
 
+_mark = ""
+
+
+def gateway_mark(index: int) -> str:
+    """How all ids of one gateway begin; of one length, and no beginning of a hexadecimal id."""
+    return f"g{index:03d}-"
+
+
+def mark(prefix: str) -> None:
+    """From now on the clients' requests of this process begin with ``prefix``, so that another
+    process can end all of them. Health probes do not: an idle engine lets go of them at once."""
+    global _mark
+    _mark = prefix
+
 
 def new_request_id() -> str:
-    """32 hexadecimal digits, the same form that SGLang gives the samples of n > 1."""
-    return uuid.uuid4().hex
+    """As long as the ids that SGLang gives: 32 hexadecimal digits, or the mark and 27."""
+    return _mark + uuid.uuid4().hex[len(_mark) :]
 
 
 def new_probe_id() -> str:

@@ -6,7 +6,7 @@ else passes through after the route's method, access and body rules were applied
 
 from __future__ import annotations
 
-from sglang_worker.system import access, answers, metrics_filter
+from sglang_worker.system import access, answers, gateway_metrics, metrics_filter
 from sglang_worker.system.http import HttpError, HttpRequest, HttpResponse
 from sglang_worker.system.link import WorkerLink
 from sglang_worker.system.protocol import Refusal, RequestHead
@@ -118,9 +118,11 @@ class FrontDoor:
         try:
             timeout_s = PROBE_TIMEOUT_S if probe else DOCUMENT_TIMEOUT_S
             names = metrics_filter.wanted(request.query) if spec.path == METRICS else frozenset()
-            if names:
+            if names or (spec.path == METRICS and state.gateways):
                 request = request.without("accept-encoding")
             answer = await forward(state.runtime, request, timeout_s)
+            if spec.path == METRICS and state.gateways:
+                answer = await gateway_metrics.joined(answer, state.gateways, request)
             return await metrics_filter.selected(answer, names) if names else answer
         except RuntimeUnreachable:
             return answers.without_runtime(spec.path, "closed")

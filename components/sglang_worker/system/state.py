@@ -39,6 +39,15 @@ class RuntimeAddress(msgspec.Struct, frozen=True):
     port: int
 
 
+class GatewayState(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several processes that relay for the engine, as its main process knows it."""
+
+    instance: str | None = None
+    healthy: bool = False
+    in_flight: int = 0
+    runtime: RuntimeAddress | None = None
+
+
 class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     """One snapshot of the worker, complete in itself: a later one replaces it."""
 
@@ -55,6 +64,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     """For people: what a drain waits for, counts, seconds left."""
     runtime: RuntimeAddress | None = None
     runtime_closed: bool = False
+    gateways: tuple[GatewayState, ...] = ()
 
 
 class Access(str, Enum):

@@ -57,7 +57,7 @@ def test_a_missing_model_path_is_named() -> None:
         (("--linear-attn-verify-backend", "x"), ["--linear-attn-verify-backend", "nv_cutedsl"]),
         (("--kv-events-config", "{"), ["--kv-events-config", "JSON"]),
         (("--kv-events-config", "[]"), ["--kv-events-config", "object"]),
-        (("--tokenizer-worker-num", "2"), ["--tokenizer-worker-num=2", "not served"]),
+        (("--tokenizer-worker-num", "2"), ["--tokenizer-worker-num=2", "--gateway-workers 2"]),
         (("--lora-paths", "{bad}"), ["command line"]),
         (("--schedule-low-priority",), ["--schedule-low-priority-values-first", "priority"]),
         (("--model-path",), ["--model-path", "expected one argument"]),
