@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,8 +12,9 @@ import pytest
 
 from tests.support.checkpoints import checkpoint
 from tests.support.environment import with_repository_on_path
+from tests.support.exposition import Scrape
 from tests.support.ports import free_port
-from tests.support.stack import Frontend, Stack, Worker
+from tests.support.stack import NOT_UP_YET, Frontend, Stack, Worker
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -43,15 +45,16 @@ def chat(number: int, tokens: int) -> dict[str, Any]:
 class Fleet:
     def __init__(self, stack: Stack, model: str) -> None:
         self.stack = stack
-        self.frontend: Frontend = stack.start_frontend(
-            router_mode="kv",
-            migration_limit=1,
-            arguments=("--event-plane", "zmq"),
-        )
+        self.frontend = self.start_frontend()
         self.workers = [self._start(model, number) for number in range(2)]
         self.frontend.wait_for_model(MODEL, deadline_s=180)
         for worker in self.workers:
             stack.wait_ready(worker, deadline_s=120)
+
+    def start_frontend(self) -> Frontend:
+        return self.stack.start_frontend(
+            router_mode="kv", migration_limit=1, arguments=("--event-plane", "zmq")
+        )
 
     def _start(self, model: str, number: int) -> Worker:
         events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}"}
@@ -67,9 +70,9 @@ class Fleet:
         assert system is not None
         return str(system.get("/engine/status").json()["worker_id"])
 
-    def ask(self, number: int, **headers: str) -> tuple[str, int]:
+    def ask(self, number: int, frontend: Frontend | None = None, **headers: str) -> tuple[str, int]:
         """The instance that answered prompt ``number``, and how many of its tokens it had."""
-        reply = self.frontend.client.post(
+        reply = (frontend or self.frontend).client.post(
             "/v1/chat/completions",
             {**chat(number, 2), "nvext": {"extra_fields": ["worker_id"]}},
             **headers,
@@ -79,11 +82,11 @@ class Fleet:
         cached = (body["usage"].get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         return str(body["nvext"]["worker_id"]["decode_worker_id"]), cached
 
-    def place(self, number: int, index: int) -> str:
+    def place(self, number: int, index: int, frontend: Frontend | None = None) -> str:
         """Have one worker compute a prompt, and wait until it has announced the blocks."""
         worker, instance = self.workers[index], self.instance(index)
         before = relayed(worker)
-        answered, cached = self.ask(number, x_worker_instance_id=instance)
+        answered, cached = self.ask(number, frontend, x_worker_instance_id=instance)
         assert answered == instance
         assert cached <= SHARED_TOKENS
         wait_until(lambda: relayed(worker) > before, "the blocks are announced", deadline_s=10)
@@ -142,6 +145,37 @@ def test_a_drained_worker_keeps_its_prefixes_and_is_found_by_them_again(fleet: F
         instance, cached = fleet.ask(number)
         assert instance == home, f"prompt {number} moved"
         assert cached > PREFIX_TOKENS, f"prompt {number} was computed again"
+
+
+def test_a_frontend_that_stood_still_knows_what_was_cached_meanwhile(fleet: Fleet) -> None:
+    """The workers are asked through another frontend, of whose choices the first hears nothing."""
+    other = fleet.start_frontend()
+    other.wait_for_model(MODEL)
+    before = {frontend: heard(frontend) for frontend in (fleet.frontend, other)}
+    fleet.frontend.send(signal.SIGSTOP)
+    try:
+        homes = {
+            number: fleet.place(number, number % 2, other) for number in range(300, 300 + PROMPTS)
+        }
+    finally:
+        fleet.frontend.send(signal.SIGCONT)
+    news = heard(other) - before[other]
+    assert news >= PROMPTS
+    wait_until(
+        lambda: heard(fleet.frontend) - before[fleet.frontend] >= news,
+        "the frontend has read what waited for it",
+        ignore=NOT_UP_YET,
+    )
+    for number, home in homes.items():
+        instance, cached = fleet.ask(number)
+        assert instance == home, f"prompt {number} moved"
+        assert cached > PREFIX_TOKENS, f"prompt {number} was computed again"
+
+
+def heard(frontend: Frontend) -> float:
+    """Batches of events that this frontend's router took from the event plane."""
+    text = frontend.client.get("/metrics").text
+    return Scrape(text).value("dynamo_component_router_kv_zmq_ingress_batches_total")
 
 
 def test_every_batch_of_events_was_seen_and_none_was_lost(fleet: Fleet) -> None:
