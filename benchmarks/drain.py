@@ -5,7 +5,8 @@
     python -m benchmarks.drain --upstream       upstream's worker under the same SIGTERMs
     python -m benchmarks.drain --stub           the harness itself, workers without an engine
 
-Writes benchmarks/results/drain-<profile>.json; exit code 1 when a phase that must lose nothing did.
+Writes benchmarks/results/drain-<profile>.json and prints its table; exit code 1 when a phase that
+must lose nothing did. ``--results FOLDER``: elsewhere, and the table as drain-<profile>.md too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from benchmarks.drain_proof.fleet import (
 from benchmarks.drain_proof.load import Load, undisturbed
 from benchmarks.drain_proof.phases import Phase
 from benchmarks.drain_proof.plan import pool
+from benchmarks.drain_proof.table import markdown
 from tests.support import process_table
 from tests.support.stack import Stack
 from tests.support.tiny_model import write_tiny_model
@@ -154,6 +156,7 @@ def main() -> int:
         flags.add_argument(flag, type=int, help="instead of the profile's")
     flags.add_argument("--worker-arg", action="append", default=[], help="passed to every worker")
     flags.add_argument("--output", type=Path, help="default benchmarks/results/drain-PROFILE.json")
+    flags.add_argument("--results", type=Path, help="a folder for the JSON and the table")
     options = flags.parse_args()
     name = options.profile or "short"
     profile = PROFILES[name]
@@ -165,9 +168,13 @@ def main() -> int:
         kind = kind_for(name, Path(scratch), options.worker_arg)
         done = asyncio.run(prove(kind, profile, Path(scratch), options.seed))
     written = report(name, done)
-    output = options.output or RESULTS / f"drain-{name}.json"
+    output = options.output or (options.results or RESULTS) / f"drain-{name}.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(written, indent=1) + "\n")
+    table = markdown(written)
+    if options.results is not None:
+        output.with_suffix(".md").write_text(table)
+    print(table)
     print(f"{'passed' if written['passed'] else 'FAILED'}: {output}", file=sys.stderr)
     return 0 if written["passed"] else 1
 

@@ -6,7 +6,7 @@ A stub engine, the real runtime, handler and client; per handler one worker proc
 the stub yields as fast as it can. ``prompts``: requests of one chunk each. ``paced``: all streams
 get a token at the same moments, as from a decode batch, and the client compares the clock with the
 moment at which each was made. The handlers take turns within every repeat. ``--write`` also writes
-benchmarks/results/relay.json and relay.md, keeping the parts that were not measured.
+relay.json and relay.md to ``--results`` (benchmarks/results), keeping the parts not measured.
 
 ``bare`` is the stub's generator served as it is, which the runtime pulls; ``bare-push`` the same
 pushed from the event loop, the floor of any relay.
@@ -120,9 +120,8 @@ async def run(parts: Sequence[str], repeats: int, folder: Path) -> list[Row]:
     return rows
 
 
-def merged(parts: Sequence[str], rows: Sequence[Row]) -> list[Row]:
+def merged(record: Path, parts: Sequence[str], rows: Sequence[Row]) -> list[Row]:
     """``rows`` and, of the parts not measured now, those of the last record."""
-    record = RESULTS / "relay.json"
     if not record.exists():
         return list(rows)
     measured = {load for part in parts for load in PARTS[part]}
@@ -139,7 +138,8 @@ def main() -> int:
     flags = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__)
     flags.add_argument("--part", choices=[*PARTS, "all"], default="all")
     flags.add_argument("--repeats", type=int, default=5)
-    flags.add_argument("--write", action="store_true", help="write benchmarks/results")
+    flags.add_argument("--write", action="store_true", help="write the results")
+    flags.add_argument("--results", type=Path, default=RESULTS)
     options = flags.parse_args()
     parts = list(PARTS) if options.part == "all" else [options.part]
     with tempfile.TemporaryDirectory(prefix="relay-") as scratch:
@@ -151,10 +151,11 @@ def main() -> int:
         measured = facts()
         rows = uvloop.run(run(parts, options.repeats, folder))
     if options.write:
-        rows = merged(parts, rows)
+        rows = merged(options.results / "relay.json", parts, rows)
         record = {"machine": measured, "rows": msgspec.to_builtins(rows)}
-        (RESULTS / "relay.json").write_text(json.dumps(record, indent=1) + "\n")
-        (RESULTS / "relay.md").write_text(markdown(measured, rows))
+        options.results.mkdir(parents=True, exist_ok=True)
+        (options.results / "relay.json").write_text(json.dumps(record, indent=1) + "\n")
+        (options.results / "relay.md").write_text(markdown(measured, rows))
     print(markdown(measured, rows))
     return 0
 

@@ -6,7 +6,7 @@ The demo target with the same engine flags everywhere; ours and upstream's worke
 frontend. One system at a time: engine, server and client share the machine's cores. A cycle starts
 each system once and plays each load once to warm up and then ``--rounds`` times; every second cycle
 goes backwards, so that a machine that changes meanwhile favours nobody. ``--write`` also writes
-benchmarks/results/serving.json and serving.md.
+serving.json and serving.md to ``--results`` (benchmarks/results).
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def main() -> int:
     flags.add_argument("--cycles", type=int, default=2)
     flags.add_argument("--rounds", type=int, default=3)
     flags.add_argument("--only", choices=("ours", "upstream", "sglang"))
-    flags.add_argument("--write", action="store_true", help="write benchmarks/results")
+    flags.add_argument("--write", action="store_true", help="write the results")
+    flags.add_argument("--results", type=Path, default=RESULTS)
     options = flags.parse_args()
     machine = facts()
     chosen = [one for one in systems().items() if options.only in (None, one[0])]
@@ -132,8 +133,9 @@ def main() -> int:
     page = markdown(machine, rows, " ".join(FLAGS))
     if options.write and options.only is None:
         record = {"machine": machine, "flags": FLAGS, "rows": msgspec.to_builtins(rows)}
-        (RESULTS / "serving.json").write_text(json.dumps(record, indent=1) + "\n")
-        (RESULTS / "serving.md").write_text(page)
+        options.results.mkdir(parents=True, exist_ok=True)
+        (options.results / "serving.json").write_text(json.dumps(record, indent=1) + "\n")
+        (options.results / "serving.md").write_text(page)
     print(page)
     return 0
 

@@ -149,6 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=("ours", "upstream"))
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", default="startup")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--deadline-s", type=float, default=300.0)
     given, flags = parser.parse_known_args(argv)
     flags = [flag for flag in flags if flag != "--"]
@@ -161,15 +162,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             starts.append(measure(kind, model, flags, given.deadline_s))
             print(msgspec.json.encode(starts[-1]).decode(), flush=True)
             # Written every time: a run that is cut short leaves what it has seen.
-            write(
-                given.out, starts, f"python -m benchmarks.startup --repeats {given.repeats}", flags
-            )
+            command = f"python -m benchmarks.startup --repeats {given.repeats}"
+            write(given.results / given.out, starts, command, flags)
     return 0
 
 
-def write(name: str, starts: Sequence[Start], command: str, flags: Sequence[str]) -> None:
-    (RESULTS / f"{name}.md").write_text(table(starts, command, flags))
-    (RESULTS / f"{name}.json").write_text(json.dumps(msgspec.to_builtins(starts), indent=1) + "\n")
+def write(stem: Path, starts: Sequence[Start], command: str, flags: Sequence[str]) -> None:
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    stem.with_name(f"{stem.name}.md").write_text(table(starts, command, flags))
+    record = json.dumps(msgspec.to_builtins(starts), indent=1) + "\n"
+    stem.with_name(f"{stem.name}.json").write_text(record)
 
 
 if __name__ == "__main__":
