@@ -14,7 +14,7 @@ from sglang_worker.observability.attach import attach
 from sglang_worker.observability.metrics import definitions as d
 from sglang_worker.observability.metrics.definitions import Definition, Kind, Reading
 from sglang_worker.observability.metrics.exposition import Exposition
-from sglang_worker.observability.metrics.families import family, render, typed
+from sglang_worker.observability.metrics.families import LabelTexts, family, render, typed
 from sglang_worker.observability.metrics.gc_pauses import GC_PAUSES, GcPauses
 from sglang_worker.observability.metrics.histogram import Histogram
 from sglang_worker.observability.metrics.sources import CacheLoad, CacheSource, RouteSource
@@ -109,7 +109,7 @@ def test_the_text_is_the_one_that_prometheus_client_writes() -> None:
     ]
     registry = CollectorRegistry()
     registry.collect = lambda: metrics
-    assert render(metrics) == generate_latest(registry).decode()
+    assert render(metrics, LabelTexts()) == generate_latest(registry).decode()
 
 
 def test_an_unknown_load_is_absent_rather_than_zero() -> None:
@@ -251,3 +251,11 @@ def test_own_metrics_leave_nothing_in_sglangs_folder(tmp_path: Path) -> None:
     run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
     assert run.stdout.strip() == "1", run.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_are_added_where_missing_and_looked_up_the_second_time() -> None:
+    texts = LabelTexts({"model": "ours", "rank": "0"})
+    labels = {"rank": "7", "le": "1.0"}
+    assert texts.of(labels) == '{le="1.0",model="ours",rank="7"}'
+    assert texts.of(dict(labels)) is texts.of(labels)
+    assert LabelTexts().of({}) == ""

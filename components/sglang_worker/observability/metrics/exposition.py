@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sglang_worker.observability.metrics import definitions as d
 from sglang_worker.observability.metrics.definitions import Reading
-from sglang_worker.observability.metrics.families import family, render, typed
+from sglang_worker.observability.metrics.families import LabelTexts, family, render, typed
 from sglang_worker.observability.metrics.sglang_series import SglangSeries
 from sglang_worker.observability.metrics.sources import Source
 
@@ -37,6 +37,7 @@ class Exposition:
         self._sources = dict(sources)
         self._sglang = sglang
         self._clock = clock
+        self._label_texts = LabelTexts()
         parts = [*self._sources, *(() if sglang is None else (SGLANG_PART, FILES_PART))]
         self._errors = dict.fromkeys(parts, 0)
         self._seconds = dict.fromkeys(parts, 0.0)
@@ -46,7 +47,7 @@ class Exposition:
         sglang = self._sglang
         # First, for the own part tells how it went.
         theirs = "" if sglang is None else self._guarded(SGLANG_PART, sglang.text, "")
-        return render(self._collect()) + theirs
+        return render(self._collect(), self._label_texts) + theirs
 
     def typed(self) -> list[Any]:
         sglang = self._sglang

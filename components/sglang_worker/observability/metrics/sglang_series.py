@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sglang_worker.observability.metrics.families import render
+from sglang_worker.observability.metrics.families import LabelTexts, render
 
 # Both forms that SGLang uses. A folder that the operator shares may hold foreign files.
 PREFIXES = ("sglang:", "sglang_")
@@ -34,6 +34,7 @@ class SglangSeries:
 
         self._folder = folder
         self._labels = dict(labels)
+        self._label_texts = LabelTexts(labels)
         self._clock = clock
         # No registry: registering collects, and the first scrape is soon enough.
         self._collector = MultiProcessCollector(None, path=str(folder))
@@ -44,15 +45,14 @@ class SglangSeries:
     def collect(self) -> list[Any]:
         """Metric families. Raises OSError when a file vanishes meanwhile, and RuntimeError or
         ValueError for one that cannot be read."""
-        found = self._collector.collect()
-        return [self._labelled(one) for one in found if one.name.startswith(PREFIXES)]
+        return [self._labelled(one) for one in self._found()]
 
     def text(self) -> str:
         """The families in Prometheus' text format, at most `FRESH_FOR_S` old; raises as above."""
         with self._lock:
             now_s = self._clock()
             if now_s - self._text_at_s >= FRESH_FOR_S:
-                self._text = render(self.collect())
+                self._text = render(self._found(), self._label_texts)
                 self._text_at_s = now_s
             return self._text
 
@@ -60,6 +60,9 @@ class SglangSeries:
         """How many files, and their bytes together."""
         sizes = [file.stat().st_size for file in self._folder.glob("*.db")]
         return len(sizes), sum(sizes)
+
+    def _found(self) -> list[Any]:
+        return [one for one in self._collector.collect() if one.name.startswith(PREFIXES)]
 
     def _labelled(self, metric: Any) -> Any:
         metric.samples = [
