@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,7 +66,16 @@ def test_probes_answer_long_before_the_engine_is_there(deployment: Deployment) -
 
 
 def test_a_registered_worker_is_started_and_ready(deployment: Deployment) -> None:
-    deployment.stack.wait_ready(deployment.worker, "/ready", deadline_s=180)
+    lives: dict[str, set[int]] = defaultdict(set)
+
+    def is_ready() -> bool:
+        phase = deployment.system.get("/startup").json()["phase"]
+        lives[phase].add(deployment.system.get("/live").status)
+        return deployment.system.get("/ready").status == 200
+
+    deployment.worker.wait_for(is_ready, "the worker is ready", deadline_s=180)
+    assert "warming" in lives, "then the runtime itself still answers 503"
+    assert all(seen == {200} for seen in lives.values()), lives
     assert deployment.system.get("/startup").json() == {"phase": "registered"}
     status = deployment.system.get("/engine/status").json()
     assert (status["state"], status["reason"]) == ("serving", None)

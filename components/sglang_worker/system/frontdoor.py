@@ -20,7 +20,8 @@ from sglang_worker.system.proxy import (
 from sglang_worker.system.state import Access, RouteSpec
 
 _GET = ("GET",)
-PROBES = ("/live", "/health")
+LIVE = "/live"
+PROBES = (LIVE, "/health")
 METRICS = "/metrics"
 BUILT_IN: dict[str, RouteSpec] = {
     spec.path: spec
@@ -113,6 +114,9 @@ class FrontDoor:
         """The runtime's own answer; ours before its server exists and after it closed."""
         state = self._link.state
         probe = spec.path in PROBES
+        if spec.path == LIVE and not state.started:
+            # The runtime calls a worker dead that only warms up; `/startup` bounds a long start.
+            return answers.without_runtime(LIVE, "starting")
         if state.runtime is None or state.runtime_closed:
             return answers.without_runtime(spec.path, "closed" if state.runtime else "starting")
         try:
