@@ -1,4 +1,4 @@
-"""The log of a real worker: JSON as Dynamo logs it, matched with its clients, without texts."""
+"""The log and the spans of a real worker: matched with its clients, without texts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,30 @@ from typing import Any
 import pytest
 
 from tests.support.client import chat_body
+from tests.support.collector import Collector
 from tests.support.stack import Frontend, Stack, Worker
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.e2e
 MODEL = "demo"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPANS_TRACE = "0af7651916cd43dd8448eb211c80319c"
 REQUEST_ID = "7d2f6c1e-6d2f-4b52-9c53-0a6b1f0f7a11"
 SECRET_WORD = "xyzzy"
 FLOOD = 80
 
 
 @pytest.fixture(scope="module")
-def deployed(checkpoint: Callable[[str], Path]) -> Iterator[tuple[Frontend, Worker]]:
+def collector() -> Iterator[Collector]:
+    running = Collector()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def deployed(
+    checkpoint: Callable[[str], Path], collector: Collector
+) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
         # Without its JSON log the frontend drops the trace and the client's id.
         frontend = stack.start_frontend(environ={"DYN_LOGGING_JSONL": "1"})
@@ -35,7 +46,11 @@ def deployed(checkpoint: Callable[[str], Path]) -> Iterator[tuple[Frontend, Work
             "--log-requests",
             "--log-requests-format",
             "json",
-            environ={"DYN_LOGGING_JSONL": "1"},
+            *("--enable-trace", "--otlp-traces-endpoint", collector.address),
+            environ={
+                "DYN_LOGGING_JSONL": "1",
+                "SGLANG_OTLP_EXPORTER_SCHEDULE_DELAY_MILLIS": "100",
+            },
         )
         frontend.wait_for_model(MODEL, deadline_s=180)
         yield frontend, worker
@@ -84,6 +99,25 @@ def test_a_request_can_be_followed_into_sglang_and_its_text_cannot_be_read(
     assert TRACE in line
     assert SECRET_WORD not in worker.log()
     assert "input_ids" not in line
+
+
+def test_spans_of_every_process_carry_the_clients_trace_and_no_text(
+    deployed: tuple[Frontend, Worker], collector: Collector
+) -> None:
+    frontend, _ = deployed
+    reply = frontend.client.post(
+        "/v1/chat/completions",
+        chat_body(MODEL, f"Say {SECRET_WORD}", max_tokens=4, ignore_eos=True),
+        traceparent=f"00-{SPANS_TRACE}-00f067aa0ba902b7-01",
+    )
+    assert reply.status == 200
+
+    def exported() -> bytes:
+        return b"".join(one for one in collector.received if bytes.fromhex(SPANS_TRACE) in one)
+
+    for thread in (b"Tokenizer", b"Scheduler"):
+        wait_until(lambda name=thread: name in exported(), f"{thread!r} has exported its spans")
+    assert SECRET_WORD.encode() not in b"".join(collector.received)
 
 
 def test_a_flood_of_refused_requests_leaves_few_lines_and_no_traceback(
