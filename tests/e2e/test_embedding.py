@@ -164,6 +164,7 @@ def test_usage_counts_every_token_and_the_answer_names_the_model(deployed: Deplo
     assert special == 4, "two words and the two tokens that BERT puts around them"
 
 
+@pytest.mark.compat
 def test_a_list_becomes_one_batch_of_the_engine(deployed: Deployment) -> None:
     before = len(deployed.batch_sizes(DENSE))
     deployed.vectors(DENSE, [f"text number {index}" for index in range(9)])

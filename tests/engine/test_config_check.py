@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sglang_worker.config.check import run_check
+from sglang_worker.config.worker_config import WorkerType
 
 QWEN = {"architectures": ["Qwen3NextForCausalLM"], "linear_num_value_heads": 4}
 
@@ -56,3 +58,30 @@ def test_the_program_prints_one_json_document() -> None:
     plan = json.loads(result.stdout)
     assert plan["worker_type"] == "aggregated"
     assert plan["system"]["routes"][0]["method"] == "Engine.flush_cache"
+
+
+MULTIMODAL = "--enable-multimodal"
+INTERNAL = f"{MULTIMODAL} --dedicated-mm-encoder"
+TYPES = {
+    WorkerType.AGGREGATED: "",
+    WorkerType.PREFILL: "--disaggregation-mode prefill",
+    WorkerType.DECODE: "--disaggregation-mode decode",
+    WorkerType.EMBEDDING: "--embedding-worker",
+    WorkerType.MULTIMODAL_ENCODE: "--disaggregation-mode encode",
+    WorkerType.NATIVE_MULTIMODAL: MULTIMODAL,
+    WorkerType.NATIVE_MULTIMODAL_PREFILL: f"{MULTIMODAL} --disaggregation-mode prefill",
+    WorkerType.NATIVE_MULTIMODAL_DECODE: f"{MULTIMODAL} --disaggregation-mode decode",
+    WorkerType.INTERNAL_MULTIMODAL: f"{INTERNAL} --disaggregation-mode pd",
+    WorkerType.INTERNAL_MULTIMODAL_PREFILL: f"{INTERNAL} --disaggregation-mode prefill",
+    WorkerType.INTERNAL_MULTIMODAL_DECODE: f"{INTERNAL} --disaggregation-mode decode",
+    WorkerType.IMAGE_DIFFUSION: "--image-diffusion-worker",
+    WorkerType.VIDEO_GENERATION: "--video-generation-worker",
+    WorkerType.LLM_DIFFUSION: "--dllm-algorithm LowConfidence",
+}
+
+
+@pytest.mark.parametrize("worker_type", WorkerType)
+def test_every_worker_type_can_be_planned(worker_type: WorkerType) -> None:
+    plan, code = static(*TYPES[worker_type].split())
+    assert code == 0, plan["errors"]
+    assert plan["worker_type"] == worker_type.value
