@@ -6,6 +6,7 @@ cheaper (docs/performance.md), but whose ``send`` blocks once its reader has fal
 the sockets hold. On the event loop that would stop every request and every route, so a sending
 thread does it. When one send takes too long, the thread stays with that stream alone and another
 takes over the queue; a stream therefore waits for no reader but its own, and its order is kept.
+`engine.egress_stalls` counts such streams.
 
 The handler is held back once `WINDOW_CHUNKS` of its stream are unsent: as when pulled, SGLang then
 collects what it makes and hands it over as one output.
@@ -22,6 +23,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, Protocol
+
+from sglang_worker.engine.egress_stalls import STALLS, StallCounts
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +143,10 @@ class _Shift:
 class Crew:
     """The sending threads: one at the queue, and one with each stream whose reader stalls."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, counts: StallCounts = STALLS
+    ) -> None:
+        self._counts = counts
         self.queue: queue.SimpleQueue[tuple[Outlet, Any]] = queue.SimpleQueue()
         self._clock = clock
         self._lock = threading.Lock()
@@ -176,7 +182,8 @@ class Crew:
                 return False
             shift.relieved = shift.outlet.stalled = True
             self._stalled += 1
-            return True
+        self._counts.began()
+        return True
 
     def _begin_shift(self) -> None:
         shift = _Shift()
@@ -207,9 +214,10 @@ class Crew:
                 if not outlet.backlog:
                     outlet.stalled = False
                     self._stalled -= 1
-                    return
+                    break
                 chunk = outlet.backlog.popleft()
             outlet.deliver(chunk)
+        self._counts.ended()
 
 
 class Egress:

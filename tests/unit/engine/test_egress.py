@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sglang_worker.engine.egress import WINDOW_CHUNKS, Crew, Egress, SendingBroke
+from sglang_worker.engine.egress_stalls import MANY, TELL_EVERY_S, StallCounts
 
 from tests.support.wait import wait_until_async
 
@@ -136,7 +137,7 @@ async def test_the_handler_is_held_back_while_its_reader_stalls() -> None:
 
 
 async def test_many_stalled_readers_are_left_behind_one_by_one_and_all_catch_up() -> None:
-    egress = Egress(crew := Crew())
+    egress = Egress(crew := Crew(counts=(counts := StallCounts())))
     slow = [Reader() for _ in range(12)]
     for reader in slow:
         reader.block()
@@ -145,11 +146,28 @@ async def test_many_stalled_readers_are_left_behind_one_by_one_and_all_catch_up(
     quick = Reader()
     await asyncio.wait_for(advance(egress.push(Answer(50).chunks(), quick)), 20)
     await wait_until_async(lambda: crew.stalled == len(slow), "each has a thread of its own")
+    await wait_until_async(lambda: counts.streams == len(slow), "each is counted")
     for reader in slow:
         reader.read()
     await asyncio.wait_for(asyncio.gather(*stuck), 20)
     assert [reader.got for reader in slow] == [list(range(3 * WINDOW_CHUNKS))] * len(slow)
-    await wait_until_async(lambda: crew.stalled == 0, "the threads of their own have ended")
+    await wait_until_async(lambda: counts.streams == 0, "the threads of their own have ended")
+
+
+def test_the_log_warns_of_many_stalled_readers_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now_s = 0.0
+    counts = StallCounts(lambda: now_s)
+    for _ in range(MANY + 5):
+        counts.began()
+    assert [record.args for record in caplog.records] == [(MANY,)]
+    now_s = TELL_EVERY_S
+    counts.began()
+    assert [record.args for record in caplog.records][1:] == [(MANY + 6,)]
+    for _ in range(MANY + 6):
+        counts.ended()
+    assert counts.streams == 0
 
 
 async def test_a_reader_that_is_gone_ends_the_handler_as_if_it_had_been_dropped() -> None:

@@ -113,6 +113,9 @@ UNSENT = _gauge(
     "unsent_response_bytes",
     "Bytes of answers in this process's sockets; only read while draining, drained or stopping.",
 )
+STALLED = _gauge(
+    "stalled_streams", "Answers that wait for a reader which has fallen behind; a thread each."
+)
 
 # --- discovery ------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from sglang_worker.engine.egress_stalls import STALLS
 from sglang_worker.lifecycle.registration import Confirmed
 from sglang_worker.lifecycle.states import Reason, State
 from sglang_worker.lifecycle.wiring import WorkerLifecycle
@@ -102,6 +103,7 @@ class RequestSource(msgspec.Struct, frozen=True):
         yield d.IN_FLIGHT, {(): self.lifecycle.gate.in_flight}
         probes = self.lifecycle.probes
         yield d.HELD, {(): probes.sglang_requests()}
+        yield d.STALLED, {(): STALLS.streams}
         leaving = self.lifecycle.controller.state in READS_SOCKETS
         yield d.UNSENT, {(): probes.unsent_bytes()} if leaving else {}
 
