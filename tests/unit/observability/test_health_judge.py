@@ -53,8 +53,11 @@ class Bench:
         return self.judge.fault
 
 
-def test_an_idle_engine_must_answer_within_its_bound_even_while_its_loop_turns() -> None:
-    bench = Bench()
+@pytest.mark.parametrize("turns_seen", [True, False])
+def test_an_idle_engine_that_does_not_move_must_answer_within_its_bound(turns_seen: bool) -> None:
+    bench = Bench(turns_seen=turns_seen)
+    bench.read()
+    bench.turning = [False]
     bench.send()
     bench.spend(4.5)
     assert bench.fault is None
@@ -63,8 +66,31 @@ def test_an_idle_engine_must_answer_within_its_bound_even_while_its_loop_turns()
     assert bench.wish() is Wish.ABORT
 
 
+def test_an_idle_engine_whose_loop_turns_may_be_starved_and_gets_three_times_the_bound() -> None:
+    bench = Bench()
+    bench.send()
+    bench.spend(14.5)
+    assert bench.fault is None
+    assert bench.wish() is Wish.NOTHING, "a probe that is taken back could not pass any more"
+    bench.spend(1)
+    assert "though it turns" in str(bench.fault)
+    assert bench.wish() is Wish.ABORT
+
+
+def test_an_idle_engine_whose_loop_stops_turning_has_its_bound_from_the_last_turn() -> None:
+    bench = Bench()
+    bench.send()
+    bench.spend(3)
+    bench.turning = [False]
+    bench.spend(4.5)
+    assert bench.fault is None
+    bench.spend(1)
+    assert "does not answer a probe (5 s)" in str(bench.fault)
+
+
 def test_the_fault_of_an_idle_engine_lasts_until_a_probe_passes() -> None:
     bench = Bench()
+    bench.turning = [False]
     bench.send()
     bench.spend(6)
     bench.judge.aborted(0)
@@ -138,7 +164,7 @@ def test_the_end_of_work_gives_a_waiting_probe_its_time() -> None:
     bench.others = True
     bench.send()
     bench.spend(30)
-    bench.others = False
+    bench.others, bench.turning = False, [False]
     bench.spend(4.5)
     assert bench.fault is None
     bench.spend(1)
@@ -240,6 +266,7 @@ def test_clients_requests_that_are_answered_save_the_probe() -> None:
 
 def test_answers_that_lay_unread_while_our_own_loop_was_blocked_are_no_fault() -> None:
     bench = Bench()
+    bench.turning = [False]
     bench.send()
     bench.now_s += 30
     bench.read()
@@ -273,6 +300,7 @@ def test_a_sick_engine_gets_the_whole_bound_for_its_next_answer() -> None:
 
 def test_a_second_probe_that_hangs_is_taken_back_as_well() -> None:
     bench = Bench()
+    bench.turning = [False]
     for _ in range(2):
         bench.send()
         bench.spend(6)

@@ -4,7 +4,9 @@ asyncio; every call carries the time.
 A probe that stays unanswered proves nothing by itself: behind a long prefill it has to wait. So
 what an unanswered probe means depends on what else goes on, rank by rank:
 
-- *idle* (nothing else in flight): the probe must end within ``answer_s``.
+- *idle* (nothing else in flight): the probe must end within ``answer_s`` of the last turn of the
+  scheduler's loop, and, turning or not, within `TURNING_FACTOR` times that: a machine that is short
+  of CPU slows an engine down, and must not have it restarted.
 - *busy*: the probe may wait for as long as the engine moves. Signs are turns of the scheduler's
   loop (per rank) and outputs that arrived (with one rank). None for ``stall_s`` is a fault, and so
   is turning for ``silent_s`` while requests wait and nothing at all arrives.
@@ -22,6 +24,8 @@ from __future__ import annotations
 from enum import Enum
 
 import msgspec
+
+TURNING_FACTOR = 3
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,10 +192,14 @@ class Judge:
             return _over(now_s - since_s, bounds.silent_s, "it has never answered")
         if seen.others:
             return self._busy_stall(state, asked_s, now_s)
-        waited_s = now_s - max(asked_s, self._busy_s)
-        if reason := _over(waited_s, bounds.answer_s, "idle, it does not answer a probe"):
+        if reason := self._idle_fault(state, max(asked_s, self._busy_s), now_s):
             state.failure, state.overdue = state.failure or reason, True
         return None
+
+    def _idle_fault(self, state: _Rank, since_s: float, now_s: float) -> str | None:
+        what, bound_s = "idle, it does not answer a probe", self._bounds.answer_s
+        still = _over(now_s - max(since_s, state.turned_s), bound_s, what)
+        return still or _over(now_s - since_s, TURNING_FACTOR * bound_s, f"{what}, though it turns")
 
     def _busy_stall(self, state: _Rank, asked_s: float, now_s: float) -> str | None:
         seen, bounds = self._last, self._bounds
