@@ -76,6 +76,13 @@ STEPS = (
         200.0,
         "embeddings.md",
     ),
+    Step(
+        "gateways",
+        ("--repeats", "3", "--window", "8", *RESULTS),
+        ("--repeats", "1", "--window", "2", "--streams", "16", *RESULTS),
+        180.0,
+        "gateways.md",
+    ),
     Step("plots", (), None, 60.0),
 )
 

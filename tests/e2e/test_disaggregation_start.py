@@ -56,6 +56,7 @@ def test_a_dense_model_is_split_as_well_and_each_side_waits_for_the_other(
         pytest.fail("all of 40 prompts went to one rank")
 
 
+@pytest.mark.compat
 def test_a_taken_bootstrap_port_ends_the_start_by_name(
     stack: Stack, checkpoint: Callable[[str], Path]
 ) -> None:
