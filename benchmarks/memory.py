@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.metrics import machine
+from benchmarks import machine
 from benchmarks.streams.load import Load, resident_bytes, running_worker
 from tests.support.exposition import OWN, Scrape
 
@@ -139,7 +139,7 @@ def page(options: argparse.Namespace, found: dict[str, Any]) -> str:
     return f"""# Memory and garbage collection
 
 `{command(options)}`
-on {machine()}.
+on {machine.sentence(machine.facts())}
 {found["in_flight"]:g} streams open in one worker, {RUNNING} of them running, the rest in SGLang's
 queue; the worker process alone, without its engine's. Collections and pauses are those of
 generation 0 / 1 / 2; pauses are CPU time, since engine and client want the same cores.
@@ -184,17 +184,19 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=8000)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     found = asyncio.run(run(options))
     text = page(options, found)
     result = {
         **found,
         "command": command(options),
-        "machine": machine(),
+        "machine": machine.facts(),
         "readings": msgspec.to_builtins(found["readings"]),
     }
-    (RESULTS / "memory.json").write_text(json.dumps(result, indent=2) + "\n")
-    (RESULTS / "memory.md").write_text(text)
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "memory.json").write_text(json.dumps(result, indent=2) + "\n")
+    (options.results / "memory.md").write_text(text)
     print(text)
     return 0
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,7 +43,6 @@ class Load:
         self._client = client
         self._tokens = tokens
         self._tasks: list[asyncio.Task[None]] = []
-        self._arrivals: list[tuple[float, int]] = []
         self.received = 0
         self.failures = 0
 
@@ -60,14 +58,6 @@ class Load:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def rate(self, seconds: float) -> float:
-        """Tokens per second over the time from now: the slope through all arrivals, for they come
-        in bursts of a whole batch."""
-        self._arrivals.clear()
-        await asyncio.sleep(seconds)
-        times, counts = zip(*self._arrivals, strict=True)
-        return statistics.linear_regression(times, counts).slope
-
     async def _run(self, prompt: list[int], length: int) -> None:
         while True:
             request = {
@@ -81,7 +71,6 @@ class Load:
             try:
                 async for item in await self._client.random(request):
                     self.received += len((item.data() or {}).get("token_ids") or ())
-                    self._arrivals.append((time.monotonic(), self.received))
             except asyncio.CancelledError:
                 raise
             except Exception as error:

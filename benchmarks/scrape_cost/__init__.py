@@ -1,0 +1,1 @@
+"""Measuring what a scrape costs: windows, and what they say."""
