@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.checkpoints import checkpoint
-from tests.support.ports import free_port
+from tests.support.ports import free_block
 from tests.support.stack import NOT_UP_YET, Frontend, Stack, Worker
 from tests.support.wait import wait_until
 
@@ -20,6 +20,10 @@ MODEL = "demo"
 NEVER_BUSY = 1.0
 BUSY_AT_ONCE = 0.0001
 REFUSED_AS_BUSY = {503, 529}
+# Rank r announces its blocks on the first of these plus r.
+EVENT_PORTS = 2
+# SGLang's nodes talk on ports up to 13 above the one in --dist-init-addr.
+NODE_PORTS = 14
 GRACE = {"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "0.5"}
 
 
@@ -41,24 +45,31 @@ def ask(frontend: Frontend, prompt: str, **headers: str) -> dict[str, Any]:
     return body
 
 
+def start_nodes(stack: Stack, count: int, *flags: str) -> list[Worker]:
+    """The processes of one engine, all at once: the first serves."""
+    events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_block(EVENT_PORTS)}"}
+    common = [*("--model-path", str(checkpoint("gdn")), "--served-model-name", MODEL), *flags]
+    common += ["--kv-events-config", json.dumps(events), "--enable-metrics"]
+    if count > 1:
+        address = f"127.0.0.1:{free_block(NODE_PORTS)}"
+        common += ["--nnodes", str(count), "--dist-init-addr", address]
+    return [
+        stack.start_worker(
+            *common,
+            *(("--node-rank", str(rank)) if count > 1 else ()),
+            name=f"node{rank}",
+            environ=GRACE,
+        )
+        for rank in range(count)
+    ]
+
+
 class Nodes:
     """Two processes with one rank of a tensor-parallel engine each."""
 
-    def __init__(self, stack: Stack, *flags: str) -> None:
+    def __init__(self, stack: Stack) -> None:
         self.frontend = stack.start_frontend(router_mode="kv", arguments=("--event-plane", "zmq"))
-        address = f"127.0.0.1:{free_port()}"
-        events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}"}
-        self.leader, self.follower = (
-            stack.start_worker(
-                *("--model-path", str(checkpoint("gdn")), "--served-model-name", MODEL),
-                *("--tp-size", "2", "--nnodes", "2", "--node-rank", str(rank)),
-                *("--dist-init-addr", address, "--kv-events-config", json.dumps(events)),
-                *("--enable-metrics", *flags),
-                name=f"node{rank}",
-                environ=GRACE,
-            )
-            for rank in range(2)
-        )
+        self.leader, self.follower = start_nodes(stack, 2, "--tp-size", "2")
 
 
 def phase(worker: Worker) -> str:
@@ -71,23 +82,37 @@ def nodes(stack: Stack) -> Iterator[Nodes]:
     yield Nodes(stack)
 
 
+def wait_until_following(follower: Worker) -> None:
+    system = follower.system
+    assert system is not None
+    follower.wait_for(
+        lambda: system.get("/startup").status == 200,
+        "the follower has started",
+        deadline_s=60,
+        ignore=NOT_UP_YET,
+    )
+    assert phase(follower) == "following"
+
+
+def check_they_leave_together(leader: Worker, follower: Worker) -> None:
+    leader.send(signal.SIGTERM)
+    assert leader.wait_exit(60) == 0
+    assert follower.wait_exit(60) == 0
+    for node in (leader, follower):
+        node.check_nothing_left()
+
+
 def test_a_follower_computes_and_serves_nothing_and_leaves_with_its_leader(nodes: Nodes) -> None:
     leader, follower, frontend = nodes.leader, nodes.follower, nodes.frontend
     assert leader.system is not None
     assert follower.system is not None
     frontend.wait_for_model(MODEL, deadline_s=180)
-    follower.wait_for(
-        lambda: follower.system.get("/startup").status == 200,
-        "the follower has started",
-        deadline_s=60,
-        ignore=NOT_UP_YET,
-    )
+    wait_until_following(follower)
     answer = ask(frontend, "Hello")
     assert answer["choices"][0]["message"]["content"]
     runners = leader.system.get("/engine/server_info").json()["linear_attn_runners"]
     assert [runner["ranks"] for runner in runners] == [[0, 1]]
 
-    assert phase(follower) == "following"
     assert follower.system.get("/health").status == 200
     assert follower.system.get("/ready").status == 200
     for path in ("/engine/status", "/engine/server_info", "/engine/drain"):
@@ -100,11 +125,7 @@ def test_a_follower_computes_and_serves_nothing_and_leaves_with_its_leader(nodes
     follower.send(signal.SIGTERM)
     follower.wait_log("SIGTERM: stopping")
     assert ask(frontend, "Hello again")["choices"], "the follower keeps its ranks for the leader"
-    leader.send(signal.SIGTERM)
-    assert leader.wait_exit(60) == 0
-    assert follower.wait_exit(60) == 0
-    for node in (leader, follower):
-        node.check_nothing_left()
+    check_they_leave_together(leader, follower)
 
 
 def test_a_follower_whose_leader_is_killed_says_that_the_engine_died(nodes: Nodes) -> None:
@@ -115,23 +136,19 @@ def test_a_follower_whose_leader_is_killed_says_that_the_engine_died(nodes: Node
 
 
 class Ranks:
-    """One worker with two data-parallel ranks behind two frontends.
+    """One engine with two data-parallel ranks, on one node or two, behind two frontends.
 
-    ``kv`` routes by the worker's events. ``plain`` has requests go to a rank unseen by ``kv``.
+    ``kv`` routes by the ranks' events. ``plain`` has requests go to a rank unseen by ``kv``.
     """
 
-    def __init__(self, stack: Stack, *flags: str) -> None:
+    def __init__(self, stack: Stack, *flags: str, nodes: int = 1) -> None:
         arguments = ("--event-plane", "zmq", "--active-decode-blocks-threshold", str(NEVER_BUSY))
         self.kv, self.plain = (
             stack.start_frontend(router_mode=mode, arguments=arguments)
             for mode in ("kv", "round-robin")
         )
-        events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}"}
-        self.worker = stack.start_worker(
-            *("--model-path", str(checkpoint("gdn")), "--served-model-name", MODEL, *flags),
-            *("--kv-events-config", json.dumps(events)),
-            environ=GRACE,
-        )
+        self.nodes = start_nodes(stack, nodes, *flags)
+        self.worker = self.nodes[0]
         for frontend in (self.kv, self.plain):
             frontend.wait_for_model(MODEL, deadline_s=240)
         assert self.worker.system is not None
@@ -144,10 +161,12 @@ class Ranks:
 
     def place(self, number: int, rank: int) -> str:
         """Have one rank compute a prompt; returns the text once the blocks are announced."""
-        before = relayed(self.worker)
+        # On several nodes each announces the blocks of its own ranks.
+        node = self.nodes[rank * len(self.nodes) // 2]
+        before = relayed(node)
         body = ask(self.plain, story(number), **self.to(rank))
         assert cached(body) < 30
-        wait_until(lambda: relayed(self.worker) > before, "its blocks are announced")
+        wait_until(lambda: relayed(node) > before, "its blocks are announced")
         return str(body["choices"][0]["message"]["content"])
 
     def check_a_chosen_rank_computes_and_repeats_find_it(self) -> list[str]:
@@ -236,16 +255,17 @@ def test_a_router_refuses_when_the_published_loads_of_all_ranks_are_too_high(
         refuse_from(replicas.kv, NEVER_BUSY)
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
 def test_ranks_with_attention_of_their_own_answer_as_replicas_do(
-    stack: Stack, replicas: Ranks
+    nodes: int, stack: Stack, replicas: Ranks
 ) -> None:
-    ranks = Ranks(stack, "--tp-size", "2", "--dp-size", "2", "--enable-dp-attention")
+    ranks = Ranks(stack, "--tp-size", "2", "--dp-size", "2", "--enable-dp-attention", nodes=nodes)
+    for follower in ranks.nodes[1:]:
+        wait_until_following(follower)
     texts = ranks.check_a_chosen_rank_computes_and_repeats_find_it()
     assert texts == [
         ask(replicas.plain, story(number))["choices"][0]["message"]["content"]
         for number in range(4)
     ]
     assert ranks.reported_ranks() == [[0, 1]]
-    ranks.worker.send(signal.SIGTERM)
-    assert ranks.worker.wait_exit(60) == 0
-    ranks.worker.check_nothing_left()
+    check_they_leave_together(ranks.worker, ranks.nodes[-1])

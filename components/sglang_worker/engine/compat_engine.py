@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from sglang_worker.engine import compat, signals
+from sglang_worker.engine import compat, compat_ports, signals
 from sglang_worker.engine.children import kill_trees
 from sglang_worker.reference_platform.start import choose_start_method, thread_count
 
@@ -105,7 +105,8 @@ def new_engine(
         },
     )
     try:
-        return launched(server_args=server_args)
+        with compat_ports.only_own_checked(server_args):
+            return launched(server_args=server_args)
     finally:
         # Whatever the worker starts later has threads beside it.
         multiprocessing.set_start_method("spawn", force=True)
