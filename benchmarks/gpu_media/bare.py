@@ -38,7 +38,12 @@ def run(
 
 def main() -> None:
     from sglang.multimodal_gen import DiffGenerator
+    from sglang.multimodal_gen.runtime import launch_server
+    from sglang_worker.engine.compat_diffusion_process import run_unwatched
 
+    # As in the worker: FlashInfer's rope may not build on the machine.
+    patched: Any = launch_server
+    patched.bootstrap_scheduler_process = run_unwatched
     task = json.loads(sys.argv[1])
     generator = DiffGenerator.from_pretrained(
         model_path=task["model"], num_gpus=1, attention_backend="torch_sdpa", sleep_on_idle=True

@@ -21,6 +21,8 @@ FLAGS = {"image": "--image-diffusion-worker", "video": "--video-generation-worke
 PATHS = {"image": "/v1/images/generations", "video": "/v1/videos"}
 REQUEST_TIMEOUT_S = 120.0
 CANCEL_STEPS = 250
+# How `engine.compat_rope` begins its warning.
+NO_ROPE = "FlashInfer's rotary embedding cannot be built here"
 
 
 def start_workers(
@@ -77,9 +79,11 @@ class Served:
     def start_rows(self) -> list[dict[str, Any]]:
         if self.fault is not None:
             return []
-        return [
-            {"what": f"{self.kind} worker ready, warm-up included", "s": round(self._ready_s, 1)}
-        ]
+        row: dict[str, Any] = {"what": f"{self.kind} worker ready, warm-up included"}
+        row["s"] = round(self._ready_s, 1)
+        if NO_ROPE in self._worker.log():
+            row["rope"] = "SGLang's PyTorch version: FlashInfer's could not be built"
+        return [row]
 
     def measure(self, case: Case, runs: int) -> dict[str, Any]:
         """Seconds of each whole request, base64 and all; the first answer is decoded."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sglang_worker.engine import compat_rope
 from sglang_worker.engine.compat_diffusion import CHATTY
 from sglang_worker.engine.diffusion_steps import (
     StepWatch,
@@ -52,6 +53,19 @@ def run(board_path: str, ranks: int, plain_kernels: bool, quiet: bool, spec: Any
 
     hooks = _hooks(StepBoard(Path(board_path), ranks), int(spec.rank), plain_kernels, quiet)
     _register(hooks)
+    bootstrap_scheduler_process(spec)
+
+
+def run_unwatched(spec: Any) -> None:
+    """Run one rank with nothing of the worker but kernels that can be built: for comparisons."""
+    from sglang.multimodal_gen.runtime.managers.worker_bootstrap import (
+        bootstrap_scheduler_process,
+    )
+
+    def guard(*_: Any, **__: Any) -> None:
+        compat_rope.guard_first_call()
+
+    _register([(RUN, "BEFORE", guard)])
     bootstrap_scheduler_process(spec)
 
 
@@ -100,6 +114,7 @@ def _announcing(board: StepBoard, rank: int) -> Callable[..., Any]:
 
         if hasattr(PipelineStage.progress_bar, "__wrapped__"):
             board.announce(rank)
+        compat_rope.guard_first_call()
         return original(*arguments, **keywords)
 
     return run_rank
