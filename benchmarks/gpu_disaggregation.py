@@ -28,7 +28,6 @@ from benchmarks.disaggregation import table
 from benchmarks.gpu_rows import served
 from benchmarks.tensor_parallel.agreement import Answer, answer_of, summary
 from benchmarks.tensor_parallel.model import write_model
-from tests.support.client import StreamResult
 from tests.support.stack import Frontend, Stack, Worker
 
 NAME = "gpu"
@@ -85,17 +84,9 @@ def main() -> int:
     options = served.parser(__doc__, GROUPS, row_limit_s=240.0).parse_args()
     with tempfile.TemporaryDirectory(prefix="disaggregation-") as scratch:
         model = write_model(Path(scratch), dry_run=options.dry_run)
-
-        def note(rows: served.Rows) -> served.Rows:
-            judged = judge(rows)
-            served.write(options, judged, table.render)
-            return judged
-
-        judged = served.run_groups(
-            options.groups, lambda name: run_row(name, model, Path(scratch) / name, options), note
+        return served.run_table(
+            options, lambda name: run_row(name, model, Path(scratch) / name, options), judge, table
         )
-    print(table.render(judged), flush=True)
-    return served.ended(judged)
 
 
 def run_row(name: str, model: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -190,18 +181,9 @@ def first_token_ms(frontend: Frontend, words: int, repeats: int = 3) -> float:
 def stop_prefill_under_load(frontend: Frontend, worker: Worker, words: int) -> dict[str, Any]:
     """SIGTERM to the only worker that computes prompts as soon as it has received all of them."""
     before = counted(worker, "requests_total")
-
-    def stream(number: int) -> StreamResult:
-        return frontend.client.stream_chat(
-            *(NAME, f"{number} " + "the last train " * words),
-            max_tokens=STREAM_TOKENS,
-            temperature=0,
-            ignore_eos=True,
-            stream_options={"include_usage": True},
-        )
-
+    prompts = [f"{number} " + "the last train " * words for number in range(STREAMS)]
     with ThreadPoolExecutor(STREAMS) as pool:
-        running = [pool.submit(stream, number) for number in range(STREAMS)]
+        running = served.start_streams(pool, frontend, NAME, prompts, STREAM_TOKENS)
         worker.wait_for(
             lambda: counted(worker, "requests_total") == before + STREAMS,
             "every prompt has reached the worker",

@@ -76,17 +76,9 @@ def main() -> int:
     options = served.parser(__doc__, GROUPS, row_limit_s=170.0).parse_args()
     with tempfile.TemporaryDirectory(prefix="tensor-parallel-") as scratch:
         model = write_model(Path(scratch), dry_run=options.dry_run)
-
-        def note(rows: served.Rows) -> served.Rows:
-            judged = judge(rows)
-            served.write(options, judged, table.render)
-            return judged
-
-        judged = served.run_groups(
-            options.groups, lambda name: run_row(name, model, Path(scratch) / name, options), note
+        return served.run_table(
+            options, lambda name: run_row(name, model, Path(scratch) / name, options), judge, table
         )
-    print(table.render(judged), flush=True)
-    return served.ended(judged)
 
 
 def run_row(name: str, model: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from typing import Any
 from benchmarks.gpu_rows import served
 from benchmarks.gpu_rows.tokenizer import add_tokenizer
 from benchmarks.gpu_truth.model import write_models
-from tests.support.client import StreamResult
 from tests.support.stack import Frontend, Stack, Worker
 
 NAME = "gpu"
@@ -136,18 +135,9 @@ def chat(frontend: Frontend) -> dict[str, Any]:
 
 def drain_under_load(frontend: Frontend, worker: Worker) -> dict[str, Any]:
     """Streams that are running when the drain is asked for must all end with every token."""
-
-    def stream(number: int) -> StreamResult:
-        return frontend.client.stream_chat(
-            *(NAME, f"Question {number}"),
-            max_tokens=STREAM_TOKENS,
-            temperature=0,
-            ignore_eos=True,
-            stream_options={"include_usage": True},
-        )
-
+    prompts = [f"Question {number}" for number in range(STREAMS)]
     with ThreadPoolExecutor(STREAMS) as pool:
-        running = [pool.submit(stream, number) for number in range(STREAMS)]
+        running = served.start_streams(pool, frontend, NAME, prompts, STREAM_TOKENS)
         worker.wait_for(
             lambda: worker.system.get("/engine").json()["details"].get("in_flight") == STREAMS,
             "every stream is admitted",

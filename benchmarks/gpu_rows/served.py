@@ -11,12 +11,12 @@ import json
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.support.client import StreamResult
-from tests.support.stack import Stack
+from tests.support.stack import Frontend, Stack
 
 Rows = dict[str, dict[str, Any]]
 ERROR_CHARACTERS, TRACE_CHARACTERS, LOG_CHARACTERS = 1500, 1500, 8000
@@ -72,6 +72,30 @@ def run_groups(
     return judged
 
 
+class Table(Protocol):
+    """A module that draws rows as Markdown."""
+
+    def render(self, rows: Rows) -> str: ...
+
+
+def run_table(
+    options: argparse.Namespace,
+    run: Callable[[str], dict[str, Any]],
+    judge: Callable[[Rows], Rows],
+    table: Table,
+) -> int:
+    """All groups of ``options``: run, judged, written and drawn; the exit code."""
+
+    def note(rows: Rows) -> Rows:
+        judged = judge(rows)
+        write(options, judged, table.render)
+        return judged
+
+    judged = run_groups(options.groups, run, note)
+    print(table.render(judged), flush=True)
+    return ended(judged)
+
+
 def write(options: argparse.Namespace, rows: Rows, render: Callable[[Rows], str]) -> None:
     options.results.write_text(json.dumps(rows, indent=1))
     if options.table is not None:
@@ -85,6 +109,28 @@ def ended(rows: Rows) -> int:
             logs = row.get("logs", "")[-PRINTED_LOG_CHARACTERS:]
             print(f"--- {name}: {row['failed']}\n{logs}", flush=True)
     return 0 if all(row["failed"] is None for row in rows.values()) else 1
+
+
+def start_streams(
+    pool: ThreadPoolExecutor,
+    frontend: Frontend,
+    model: str,
+    prompts: Sequence[str],
+    tokens: int,
+) -> list[Future[StreamResult]]:
+    """A greedy chat stream of exactly ``tokens`` for each prompt, all at once."""
+    return [
+        pool.submit(
+            frontend.client.stream_chat,
+            model,
+            prompt,
+            max_tokens=tokens,
+            temperature=0,
+            ignore_eos=True,
+            stream_options={"include_usage": True},
+        )
+        for prompt in prompts
+    ]
 
 
 def stream_counts(results: Sequence[StreamResult]) -> dict[str, Any]:

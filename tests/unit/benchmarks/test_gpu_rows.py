@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -124,7 +125,8 @@ def test_rows_side_by_side_have_ports_of_their_own_and_a_dry_run_chooses_no_kern
 def test_a_row_that_fails_says_why_and_the_next_one_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = served.parser("", "a+b,c", 1.0).parse_args(["--results", str(tmp_path / "r.json")])
+    files = ["--results", str(tmp_path / "r.json"), "--table", str(tmp_path / "r.md")]
+    options = served.parser("", "a+b,c", 1.0).parse_args(files)
     seen: list[list[str]] = []
 
     def serve(stack: Stack, row: dict[str, Any]) -> None:
@@ -132,21 +134,24 @@ def test_a_row_that_fails_says_why_and_the_next_one_runs(
         if row["folder"] == "b":
             served.require({"tokens": (1, 2), "exit code": (0, 0)})
 
-    def note(rows: served.Rows) -> served.Rows:
+    def judge(rows: served.Rows) -> served.Rows:
         seen.append(list(rows))
-        served.write(options, rows, str)
         return rows
 
-    rows = served.run_groups(
-        options.groups, lambda name: served.run_row(tmp_path / name, {}, {}, serve), note
+    code = served.run_table(
+        options,
+        lambda name: served.run_row(tmp_path / name, {}, {}, serve),
+        judge,
+        SimpleNamespace(render=lambda rows: f"{len(rows)} rows"),
     )
+    rows = json.loads(options.results.read_text())
     assert seen == [["a", "b"], ["a", "b", "c"]]
     assert {name: row["failed"] for name, row in rows.items()} == {
         "a": None,
         "b": "AssertionError: tokens is 1, not 2",
         "c": None,
     }
-    assert json.loads(options.results.read_text())["c"]["folder"] == "c"
-    assert served.ended(rows) == 1
-    assert "--- b: AssertionError: tokens is 1, not 2" in capsys.readouterr().out
+    assert code == 1
+    assert options.table.read_text() == "3 rows"
+    assert "3 rows\n--- b: AssertionError: tokens is 1, not 2" in capsys.readouterr().out
     assert served.ended({"a": rows["a"]}) == 0
