@@ -18,8 +18,8 @@ _SIZES: dict[str, dict[str, int]] = {
         "head_dim": 128,
         "experts": 16,
     },
-    # Reading and writing its states takes a GPU longer than a step takes the host: at 128
-    # sequences 13 GB in each. The weights are 6.5 GB, so five engines fit beside each other.
+    # At 128 sequences a step reads and writes 13 GB of states: the GPU needs longer for it than the
+    # host for the step's launches. The weights are 6.5 GB, so five engines fit beside each other.
     "wide": {
         "hidden": 4096,
         "layers": 16,
