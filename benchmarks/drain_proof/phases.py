@@ -20,6 +20,7 @@ from benchmarks.drain_proof.plan import Kind, Request
 from tests.support.stack import Worker
 
 INFLIGHT = re.compile(r"^dynamo_component_inflight_requests\{([^}]*)\} (\d+)", re.MULTILINE)
+RECEIVED = re.compile(r"^dynamo_component_requests_total\{([^}]*)\} (\d+)", re.MULTILINE)
 # Requests that must pass between two disturbances, so that both workers are really in use.
 BETWEEN = 6
 LATENCY_TOKENS = 200
@@ -72,7 +73,9 @@ async def cycles(
     load.start(clients)
     done, late = 0, late_requests(fleet)
     while done < count or load.done < least_requests:
-        await _cycle(fleet.workers[done % len(fleet.workers)], times, broken)
+        worker = fleet.workers[done % len(fleet.workers)]
+        await _cycle(worker, times, broken)
+        await _in_use(worker)
         await _progress(load, BETWEEN)
         done += 1
     score = await load.stop()
@@ -103,10 +106,24 @@ async def _cycle(worker: Worker, times: dict[str, Times], broken: list[str]) -> 
 
 
 async def in_flight_requests(worker: Worker) -> int:
+    return await _sum(worker, INFLIGHT)
+
+
+async def _sum(worker: Worker, series: re.Pattern[str]) -> int:
     assert worker.system is not None
     text = (await asyncio.to_thread(worker.system.get, "/metrics")).text
-    found = INFLIGHT.findall(text)
+    found = series.findall(text)
     return sum(int(value) for labels, value in found if "worker_kv_query" not in labels)
+
+
+async def _in_use(worker: Worker, deadline_s: float = 30.0) -> None:
+    """Return once the load reaches ``worker``. A frontend that is short of CPU learns of it later
+    than the other worker's grace takes, and would then have nobody left."""
+    before, end_s = await _sum(worker, RECEIVED), time.monotonic() + deadline_s
+    while True:
+        if await _sum(worker, RECEIVED) > before or time.monotonic() >= end_s:
+            return
+        await asyncio.sleep(0.02)
 
 
 async def _progress(load: Load, requests: int, deadline_s: float = 30.0) -> None:
@@ -162,6 +179,7 @@ async def endings(blow: Blow, fleet: Fleet, load: Load, clients: int, count: int
         fleet.workers[slot] = await fleet.start_worker()
         load.rest_s = 0.0
         times["replacement"].values.append(time.monotonic() - began_s)
+        await _in_use(fleet.workers[slot])
     name = f"{blow.name}, migration limit 3"
     return Phase(name, await load.stop(), load.seconds, times, broken)
 
