@@ -89,8 +89,10 @@ class Deployment:
         self.workers = workers
         self.client = client
 
-    def answers(self) -> dict[str, tuple[str, int, int]]:
-        return {name: answer(ask(self.client, parts)) for name, parts in CASES.items()}
+    def answers(
+        self, cases: dict[str, list[dict[str, Any]]] = CASES
+    ) -> dict[str, tuple[str, int, int]]:
+        return {name: answer(ask(self.client, parts)) for name, parts in cases.items()}
 
     def inflight(self, worker: str) -> float:
         system = self.workers[worker].system

@@ -32,6 +32,7 @@ from tests.e2e.multimodal_deployment import (
     image,
     model_flags,
 )
+from tests.e2e.video_requests import CUT_OFF, VIDEO_CASES
 from tests.support.client import OpenAIClient
 from tests.support.ports import free_port
 from tests.support.processes import ManagedProcess
@@ -49,7 +50,7 @@ QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TORCHDYNAMO_DISA
 
 
 @pytest.fixture(scope="module")
-def expected(checkpoint: Callable[[str], Path]) -> dict[str, tuple[str, int, int]]:
+def by_sglang(checkpoint: Callable[[str], Path]) -> dict[str, tuple[str, int, int]]:
     """SGLang's own server, gone again when this returns."""
     port = free_port()
     with Stack() as stack:
@@ -63,9 +64,25 @@ def expected(checkpoint: Callable[[str], Path]) -> dict[str, tuple[str, int, int
             interval_s=0.5,
             ignore=NOT_UP_YET,
         )
-        found = {name: answer(ask(client, parts)) for name, parts in CASES.items()}
+        asked = CASES | VIDEO_CASES
+        return {name: answer(ask(client, parts)) for name, parts in asked.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(
+    by_sglang: dict[str, tuple[str, int, int]],
+) -> dict[str, tuple[str, int, int]]:
+    """To the requests that every deployment takes."""
+    found = {name: by_sglang[name] for name in CASES}
     assert len({text for text, _, _ in found.values()}) == len(found), "the cases do not differ"
     return found
+
+
+@pytest.fixture(scope="module")
+def expected_of_videos(
+    by_sglang: dict[str, tuple[str, int, int]],
+) -> dict[str, tuple[str, int, int]]:
+    return {name: by_sglang[name] for name in VIDEO_CASES}
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +108,16 @@ class TestNative:
         self, deployed: Deployment, expected: dict[str, tuple[str, int, int]]
     ) -> None:
         assert deployed.answers() == expected
+
+    def test_it_answers_about_videos_as_sglangs_own_server(
+        self, deployed: Deployment, expected_of_videos: dict[str, tuple[str, int, int]]
+    ) -> None:
+        assert deployed.answers(VIDEO_CASES) == expected_of_videos
+
+    def test_a_faulty_video_is_a_400_and_named(self, deployed: Deployment) -> None:
+        reply = ask(deployed.client, CUT_OFF)
+        assert reply.status == 400, reply.text
+        assert reply.json()["message"] == "video_url[1]: cannot be decoded as video"
 
     def test_an_image_behind_a_url_is_the_same_image(
         self, deployed: Deployment, expected: dict[str, tuple[str, int, int]], pictures: str
@@ -153,6 +180,11 @@ class TestPrefillAndDecode:
     ) -> None:
         assert deployed.answers() == expected
 
+    def test_they_answer_about_videos_as_sglangs_own_server(
+        self, deployed: Deployment, expected_of_videos: dict[str, tuple[str, int, int]]
+    ) -> None:
+        assert deployed.answers(VIDEO_CASES) == expected_of_videos
+
     def test_a_faulty_image_is_a_400_and_named(self, deployed: Deployment) -> None:
         parts, named = FAULTY["cut off"]
         reply = ask(deployed.client, parts)
@@ -178,6 +210,11 @@ class TestEncodeWorker:
 
     def test_faults_of_the_media_are_400_and_named(self, deployed: Deployment) -> None:
         deployed.check_faulty()
+
+    def test_a_video_is_refused(self, deployed: Deployment) -> None:
+        reply = ask(deployed.client, VIDEO_CASES["video"])
+        assert reply.status == 400, reply.text
+        assert "a part of type video_url" in reply.json()["message"]
 
     def test_what_the_internal_worker_refuses_keeps_its_name(self, deployed: Deployment) -> None:
         reply = ask(deployed.client, [image(A), QUESTION], max_tokens=100_000)

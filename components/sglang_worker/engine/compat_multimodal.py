@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,6 +19,7 @@ MISMATCH = "the prompt has placeholders for more media than there are parts"
 _KINDS = {"IMAGE": "image_url", "VIDEO": "video_url", "AUDIO": "audio_url"}
 _TOKENS = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
 VIDEO_DECODERS = ("torchcodec", "decord")
+FRAMES_PER_S, LEAST_FRAMES, MOST_FRAMES = 2, 4, 768
 NO_VIDEO_DECODER = f"decoding video needs one of {', '.join(VIDEO_DECODERS)}, none is installed"
 
 
@@ -42,7 +45,34 @@ def _has_token(tokens: Any, name: str) -> bool:
 
 
 def has_video_decoder() -> bool:
-    return any(importlib.util.find_spec(name) is not None for name in VIDEO_DECODERS)
+    """Whether SGLang can decode one. torchcodec alone proves nothing: without FFmpeg's libraries
+    SGLang turns to decord, and finds out at the first video whether that is there."""
+    preferred, fallback = VIDEO_DECODERS
+    try:
+        decoder = importlib.import_module("sglang.srt.utils.video_decoder")
+    except ImportError:
+        return any(importlib.util.find_spec(name) is not None for name in VIDEO_DECODERS)
+    return str(decoder._BACKEND) == preferred or importlib.util.find_spec(fallback) is not None
+
+
+def video_pixels(content: bytes) -> int:
+    """How many pixels SGLang decodes of a video: whole frames, about two a second (0.5.23
+    ``processors/qwen_vl.py``). Raises ValueError for what is no video."""
+    from sglang.srt.utils.video_decoder import VideoDecoderWrapper
+
+    try:
+        with VideoDecoderWrapper(content) as video:
+            frames, fps = len(video), float(video.avg_fps or 0.0)
+            height, width = video.frame_shape
+    except ImportError:
+        raise
+    except Exception as failure:
+        # The decoders raise whatever their libraries stumbled over.
+        raise ValueError(f"no video: {type(failure).__name__}") from None
+    taken = min(frames, MOST_FRAMES)
+    if fps > 0:
+        taken = min(taken, max(LEAST_FRAMES, math.ceil(frames / fps * FRAMES_PER_S)))
+    return taken * height * width
 
 
 def end_stop_iterations(tokenizer_manager: Any) -> None:

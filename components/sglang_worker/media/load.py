@@ -41,9 +41,10 @@ class MediaLoader:
         if not data_uri.is_data_uri(url):
             content = await self._fetcher.fetch(url)
         # Megabytes of base64 and foreign headers are no work for the event loop's thread.
-        return await self._aside(self._checked, url, content, is_image)
+        return await self.aside(self._checked, url, content, is_image)
 
-    async def _aside(self, function: Callable[..., Value], *arguments: Any) -> Value:
+    async def aside(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """Run what computes over media in a thread of theirs."""
         return await asyncio.get_running_loop().run_in_executor(self._checks, function, *arguments)
 
     def _checked(self, url: str, content: bytes | None, is_image: bool) -> Medium:
@@ -57,7 +58,7 @@ class MediaLoader:
         """Which of some images cannot be decoded, for an error that names it."""
         for position, content in enumerate(contents):
             try:
-                await self._aside(images.check_pixels, content)
+                await self.aside(images.check_pixels, content)
             except MediaError:
                 return position
         return None

@@ -42,6 +42,8 @@ class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_redirects: int = 3
     # More would let a small file fill the memory when it is decoded.
     max_pixels: int = 89_478_485
+    # Of all frames that are decoded of a request's videos: 3 GiB in memory.
+    max_video_pixels: int = 1 << 30
 
     @property
     def max_request_bytes(self) -> int:

@@ -18,7 +18,7 @@ from sglang_worker.requests.multimodal import MediaPart, MediaSupport, by_field,
 from sglang_worker.workers.context import WorkerContext
 from sglang_worker.workers.media_stage import Preparations, PreparedMedia, media_failure
 
-IMAGE = "image_url"
+IMAGE, VIDEO = "image_url", "video_url"
 PARTS_AT_ONCE = 8
 
 
@@ -71,6 +71,8 @@ class RawMedia:
         try:
             medium = await self._loader.load(part.url, is_image=part.kind == IMAGE)
             budget.take(medium)
+            if part.kind == VIDEO:
+                budget.take_frames(await self._loader.aside(frame_pixels, medium.content))
         except (MediaError, MediaBusy) as error:
             raise media_failure(part.name, error) from None
         return medium.content
@@ -106,6 +108,7 @@ class Budget:
         self._settings = settings
         self._left_bytes = settings.max_request_bytes
         self._left_pixels = settings.max_request_pixels
+        self._left_frame_pixels = settings.max_video_pixels
 
     def take(self, medium: Medium) -> None:
         self._left_bytes -= len(medium.content)
@@ -116,6 +119,20 @@ class Budget:
         if self._left_pixels < 0:
             total = self._settings.max_request_pixels
             raise MediaError(f"all images of the request exceed {total} pixels")
+
+    def take_frames(self, pixels: int) -> None:
+        """``pixels`` of all frames that are decoded of one video."""
+        self._left_frame_pixels -= pixels
+        if self._left_frame_pixels < 0:
+            total = self._settings.max_video_pixels
+            raise MediaError(f"the frames of the request's videos exceed {total} pixels")
+
+
+def frame_pixels(content: bytes) -> int:
+    try:
+        return compat_multimodal.video_pixels(content)
+    except ValueError:
+        raise MediaError("cannot be decoded as video") from None
 
 
 def explain(error: Exception) -> Exception:

@@ -8,6 +8,7 @@ import io
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 from PIL import Image
@@ -99,6 +100,36 @@ async def test_all_images_together_have_a_bound_on_what_they_decode_to() -> None
     assert len((await bounded.prepare(request(*[uri] * 4), Client())).fields["image_data"]) == 4
     with pytest.raises(InvalidRequest, match="all images of the request exceed 4096 pixels"):
         await bounded.prepare(request(*[uri] * 5), Client())
+
+
+def video_uri(frames: int, side_pixels: int) -> str:
+    import imageio.v3
+
+    pixels = np.random.default_rng(1).integers(0, 255, (frames, side_pixels, side_pixels, 3))
+    content = imageio.v3.imwrite(
+        "<bytes>", pixels.astype(np.uint8), extension=".mp4", plugin="FFMPEG", fps=4
+    )
+    return "data:video/mp4;base64," + base64.b64encode(content).decode()
+
+
+def videos(*urls: str) -> dict[str, Any]:
+    return {"multi_modal_data": {"video_url": [{"Url": url} for url in urls]}}
+
+
+async def test_the_frames_that_are_decoded_of_all_videos_have_a_bound() -> None:
+    """12 frames in 3 s: SGLang decodes 6 of them."""
+    uri = video_uri(12, 64)
+    bounded = stage(replace(SETTINGS, max_video_pixels=2 * 6 * 64 * 64))
+    fields = (await bounded.prepare(videos(uri, uri), Client())).fields
+    assert [type(one) for one in fields["video_data"]] == [bytes, bytes]
+    with pytest.raises(InvalidRequest, match="the frames of the request's videos exceed 49152 pix"):
+        await bounded.prepare(videos(uri, uri, uri), Client())
+
+
+@pytest.mark.parametrize("uri", ["data:video/mp4;base64,AAAAAAAA", image_uri()])
+async def test_what_is_no_video_is_named(uri: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"video_url\[1\]: cannot be decoded as video"):
+        await stage().prepare(videos(video_uri(4, 64), uri), Client())
 
 
 class FrontendImages:
