@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import stat
@@ -15,6 +16,7 @@ from tests.support.checkpoints import checkpoint
 from tests.support.client import HttpClient, OpenAIClient, Stream
 from tests.support.environment import REPOSITORY
 from tests.support.exposition import OWN, Scrape, faults, own_faults
+from tests.support.ports import free_port
 from tests.support.stack import Stack, Worker
 from tests.support.wait import wait_until
 
@@ -39,12 +41,14 @@ class Metered:
         self.temporary.mkdir()
         self.stack = Stack(folder)
         frontend = self.stack.start_frontend()
+        events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}"}
         self.worker: Worker = self.stack.start_worker(
             "--model-path",
             str(checkpoint("gdn")),
             "--served-model-name",
             MODEL,
             "--enable-metrics",
+            *("--kv-events-config", json.dumps(events)),
             "--engine-route",
             "flush_cache",
             environ={
