@@ -1,11 +1,12 @@
 """A hybrid GDN model on a GPU: bare `sgl.Engine` against the worker behind the frontend.
 
-    python -m benchmarks.gpu_serving --results FILE.json [--dry-run]
+    python -m benchmarks.gpu_serving --results FILE.json [--gateway-workers N] [--dry-run]
     python -m benchmarks.gpu_serving --render FILE.json        # writes benchmarks/results/
 
 Same model, same arguments, same prompts, all alive at once and asked in turn; random weights, no
 prefix cache. "stream" asks for every token as it comes, "whole" for whole answers. Rates are
 generated tokens (decode) or prompt tokens (prefill) per second of wall time of a whole batch.
+``--gateway-workers N`` adds a worker with N gateways; CPU per token then adds its processes up.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,11 +26,13 @@ from typing import Any
 import msgspec
 from sglang_worker.demo.vocabulary import VOCABULARY_SIZE
 
+from benchmarks.gateways import gateway_pids
 from benchmarks.gpu_rates import cpu
 from benchmarks.gpu_rates.bare import BareEngine
 from benchmarks.gpu_rates.http_load import Load, first_median_ms
+from benchmarks.gpu_rates.serving_table import tables
 from benchmarks.gpu_rates.shapes import prompts
-from benchmarks.gpu_rows import facts, markdown
+from benchmarks.gpu_rows import facts
 from benchmarks.gpu_rows.options import engine_options
 from benchmarks.gpu_rows.served import sglang_environment
 from benchmarks.gpu_worker import DEVICE_FLAGS, DRY_FLAGS, NAME, START_DEADLINE_S, prepare_model
@@ -72,6 +75,11 @@ class Served(msgspec.Struct, frozen=True):
     load: Load
     worker_pid: int
     frontend_pid: int
+    gateway_pids: tuple[int, ...] = ()
+
+    def worker_spent_s(self) -> float:
+        """CPU time of the processes that relay, and of the one that owns the engine."""
+        return sum(cpu.spent_s(pid) for pid in (self.worker_pid, *self.gateway_pids))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags.add_argument("--results", type=Path, default=Path("gpu_serving.part.json"))
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--total", type=float, default=330.0, help="seconds; later shapes are left")
+    flags.add_argument("--gateway-workers", type=int, default=1, help="one more worker with these")
     flags.add_argument("--dry-run", action="store_true", help="a tiny model on the CPU platform")
     flags.add_argument("--render", type=Path)
     options = flags.parse_args(argv)
@@ -92,7 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         fit_vocabulary(model)
         bare = BareEngine(_engine_options(model, options.dry_run), scratch / "bare.log")
         stacks.callback(bare.close)
-        served = _start(stacks, scratch, model, options.dry_run)
+        workers = with_gateways(options.gateway_workers)
+        served = _start(stacks, scratch, model, options.dry_run, workers)
         bare.wait_up()
         for shape in DRY_SHAPES if options.dry_run else DEVICE_SHAPES:
             if time.monotonic() > deadline_s:
@@ -102,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.results.write_text(json.dumps(found, indent=1))
         for one in served.values():
             one.load.close()
-    print(_tables(found["rows"]))
+    print(tables(found["rows"]))
     return 0
 
 
@@ -113,10 +123,23 @@ def fit_vocabulary(model: Path) -> None:
     file.write_text(json.dumps({**config, "vocab_size": VOCABULARY_SIZE}))
 
 
-def _start(stacks: ExitStack, scratch: Path, model: Path, dry_run: bool) -> dict[str, Served]:
+def with_gateways(count: int) -> dict[str, tuple[str, ...]]:
+    """`WORKERS`, and one with ``count`` gateways if they are several."""
+    if count <= 1:
+        return WORKERS
+    return {**WORKERS, f"worker, {count} gateways": ("--gateway-workers", str(count))}
+
+
+def _start(
+    stacks: ExitStack,
+    scratch: Path,
+    model: Path,
+    dry_run: bool,
+    workers: Mapping[str, Sequence[str]],
+) -> dict[str, Served]:
     flags = DRY_FLAGS if dry_run else (*DEVICE_FLAGS, *SIZE_FLAGS, "--mem-fraction-static", "0.8")
     started = {}
-    for name, more in WORKERS.items():
+    for name, more in workers.items():
         stack = stacks.enter_context(
             Stack(scratch / name.replace(", ", "-").replace(" ", ""), sglang_environment())
         )
@@ -136,7 +159,12 @@ def _start(stacks: ExitStack, scratch: Path, model: Path, dry_run: bool) -> dict
         )
         frontend.wait_for_model(NAME)
     return {
-        name: Served(Load(f"http://127.0.0.1:{frontend.http_port}", NAME), worker.pid, frontend.pid)
+        name: Served(
+            Load(f"http://127.0.0.1:{frontend.http_port}", NAME),
+            worker.pid,
+            frontend.pid,
+            gateway_pids(worker.pid),
+        )
         for name, (frontend, worker) in started.items()
     }
 
@@ -207,10 +235,10 @@ def _measure(
 
 
 def _ask(one: Served, ids: list[list[int]], new_tokens: int, stream: bool, book: Book) -> None:
-    before = (cpu.spent_s(one.worker_pid), cpu.spent_s(one.frontend_pid))
+    before = (one.worker_spent_s(), cpu.spent_s(one.frontend_pid))
     outcome = one.load.round(ids, new_tokens, stream=stream)
     _require(outcome.tokens, len(ids) * new_tokens)
-    spent = (cpu.spent_s(one.worker_pid) - before[0], cpu.spent_s(one.frontend_pid) - before[1])
+    spent = (one.worker_spent_s() - before[0], cpu.spent_s(one.frontend_pid) - before[1])
     book.seconds.append(outcome.ended_s - outcome.began_s)
     book.worker_us.append(round(1e6 * spent[0] / outcome.tokens, 1))
     book.frontend_us.append(round(1e6 * spent[1] / outcome.tokens, 1))
@@ -228,40 +256,9 @@ def _spread(values: list[float]) -> list[float]:
     return [round(one, 2) for one in (statistics.median(values), min(values), max(values))]
 
 
-def _tables(rows: Sequence[dict[str, Any]]) -> str:
-    head = ["shape", "mode", "bare", *(f"{name} (of bare)" for name in WORKERS)]
-    head += ["first token ms: bare, workers", "CPU us per token: worker + frontend"]
-    lines = markdown.head(head)
-    for row in rows:
-        shape = row["shape"]
-        name = f"{shape['name']} {shape['batch']} x {shape['prompt_tokens']}+{shape['new_tokens']}"
-        if row.get("left"):
-            lines.append(markdown.line([name, "no time was left", *[""] * (len(head) - 2)]))
-            continue
-        lines += [markdown.line([name, how, *_figures(row, how)]) for how in ("whole", "stream")]
-    return "\n".join([*lines, ""])
-
-
-def _figures(row: dict[str, Any], how: str) -> list[str]:
-    rates, firsts, spent = row["tokens_per_s"], row["first_token_ms"], row["cpu_us_per_token"]
-    bare = rates[f"bare {how}"]
-    cells = [_rate(bare)]
-    for name in WORKERS:
-        ours = rates[f"{name} {how}"]
-        cells.append(f"{_rate(ours)} ({ours[0] / bare[0]:.2f})")
-    known = [firsts[f"{name} {how}"][0] for name in ("bare", *WORKERS) if f"{name} {how}" in firsts]
-    cells.append(", ".join(f"{one:.0f}" for one in known))
-    cells.append("; ".join("{} + {}".format(*spent[f"{name} {how}"]) for name in WORKERS))
-    return cells
-
-
-def _rate(values: Sequence[float]) -> str:
-    return f"{values[0]:,.0f} ({values[1]:,.0f} to {values[2]:,.0f})"
-
-
 def _render(file: Path) -> int:
     found = json.loads(file.read_text())
-    text = "\n".join([*found["head"], "", _tables(found["rows"])])
+    text = "\n".join([*found["head"], "", tables(found["rows"])])
     (RESULTS / "gpu_serving.md").write_text(text)
     (RESULTS / "gpu_serving.json").write_text(json.dumps(found, indent=1) + "\n")
     print(text)

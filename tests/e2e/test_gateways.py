@@ -121,8 +121,14 @@ def gateways(worker: Worker) -> list[dict[str, Any]]:
 
 
 def pids_of_gateways(worker: Worker) -> list[int]:
+    """Until they join the engine they have their program's name, then SGLang's."""
     children = psutil.Process(worker.pid).children()
-    return [one.pid for one in children if "tokenizer_worker" in " ".join(one.cmdline())]
+    words = {one.pid: " ".join(one.cmdline()) for one in children}
+    return [
+        pid
+        for pid, line in words.items()
+        if "tokenizer_worker" in line or "sglang_worker.gateway.child" in line
+    ]
 
 
 def sample(scrape: Scrape, name: str, **labels: str) -> float:
@@ -268,6 +274,27 @@ def test_a_killed_gateway_s_streams_go_on_at_the_other_and_the_worker_ends_loudl
         assert result.finish_reason == "length"
     assert worker.wait_exit(60) == 1
     assert "was ended by signal 9 while serving" in worker.log()
+    worker.check_nothing_left()
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -9)])
+def test_nothing_outlives_a_main_process_that_ends_while_the_engine_loads(
+    stack: Stack, signum: int, code: int
+) -> None:
+    worker = start_worker(stack, GROUP)
+    wait_until(lambda: len(pids_of_gateways(worker)) == 2, "the gateways import", deadline_s=120)
+    worker.send(signum)
+    assert worker.wait_exit(30) == code
+    worker.check_nothing_left()
+
+
+@pytest.mark.long
+def test_a_gateway_that_is_lost_before_it_serves_ends_the_start(stack: Stack) -> None:
+    worker = start_worker(stack, GROUP)
+    wait_until(lambda: len(pids_of_gateways(worker)) == 2, "the gateways import", deadline_s=120)
+    psutil.Process(pids_of_gateways(worker)[0]).kill()
+    assert worker.wait_exit(START_S) == 1
+    assert "was ended by signal 9 before it served" in worker.log()
     worker.check_nothing_left()
 
 

@@ -31,8 +31,8 @@ from sglang_worker.system.state import GatewayState, Phase
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.25
-# A gateway's own watchdog ends it before this, with a reason.
-STOP_MARGIN_S = 30.0
+# For what comes after the last request; a gateway's own watchdog mostly ends it before.
+STOP_MARGIN_S = 12.0
 RUNNER_CHECK_INTERVAL_S = 30.0
 
 
