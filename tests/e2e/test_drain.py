@@ -29,7 +29,7 @@ CONFIGURED = ("pause_generation:tm", "continue_generation:tm", "flush_cache")
 
 
 def test_cycles_and_sigterms_under_load_lose_nothing(tmp_path: Path) -> None:
-    """The short profile of ``benchmarks.drain``; ``make bench`` runs the long one."""
+    """The short profile of ``benchmarks.drain``; ``make bench-drain`` runs the long one."""
     phases = asyncio.run(prove(real_kind(checkpoint("gdn")), PROFILES["short"], tmp_path, seed=7))
     judged = [phase for phase in phases if "limit 0" not in phase.name]
     for phase in judged:
