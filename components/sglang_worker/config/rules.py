@@ -24,6 +24,7 @@ from sglang_worker.config.log_rules import check_tracing
 from sglang_worker.config.model_path import check_paths
 from sglang_worker.config.node_rules import check_nodes, data_parallel_ranks
 from sglang_worker.config.own_flags import OwnValues
+from sglang_worker.config.port_rules import check_ports
 from sglang_worker.config.refused import check_refused_dests
 from sglang_worker.config.sglang_flags import SglangValues
 from sglang_worker.config.values import expand_path, is_file
@@ -229,6 +230,7 @@ def _kv_events(given: Given) -> None:
 
 def _nodes(given: Given) -> None:
     check_nodes(given.sglang.explicit)
+    check_ports(given.sglang.explicit)
 
 
 def _diffusion(given: Given) -> None:

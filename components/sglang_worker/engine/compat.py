@@ -222,6 +222,14 @@ def end_locally(tokenizer_manager: Any, request_ids: Iterable[str]) -> None:
 def start_receiving(tokenizer_manager: Any) -> None:
     """Start SGLang's receive loop on the running loop now rather than with the first request.
 
-    It registers SGLang's signal handlers, so ours are re-asserted afterwards.
+    It registers SGLang's signal handlers, so ours are re-asserted afterwards. It also starts a task
+    that, within 5 s of those handlers, would end this process with code 0 whatever the shutdown is
+    still doing and whatever its reason was: that one is replaced.
     """
+    if hasattr(tokenizer_manager, "sigterm_watchdog"):
+        tokenizer_manager.sigterm_watchdog = _the_shutdown_ends_the_process
     tokenizer_manager.auto_create_handle_loop()
+
+
+async def _the_shutdown_ends_the_process() -> None:
+    """In place of SGLang's `TokenizerManager.sigterm_watchdog`."""

@@ -32,8 +32,8 @@ def meeting_of(server_args: Any) -> Meeting | None:
     if int(server_args.node_rank or 0):
         return None
     if address := server_args.dist_init_addr:
-        port = str(address).rpartition(":")[2]
-        return Meeting("dist_init_addr", str(address), int(port)) if port.isdecimal() else None
+        port = int(str(address).rpartition(":")[2])
+        return Meeting("dist_init_addr", str(address), port)
     if server_args.nccl_port:
         return Meeting("nccl_port", str(server_args.nccl_port), int(server_args.nccl_port))
     return None
@@ -44,15 +44,18 @@ def held(server_args: Any) -> Iterator[None]:
     """Keep others off the port while the engine starts. Raises ConfigError when it is taken.
 
     Bound with SO_REUSEADDR and not listening: Linux lets torch's store, which sets the option too,
-    open the port all the same, and refuses it to whoever looks for a port that is free.
+    open the port all the same, and refuses it to whoever looks for a port that is free. Two workers
+    that start with one port would both get that far; a name that only one can have stops the other.
     """
     meeting = meeting_of(server_args)
     if meeting is None:
         yield
         return
-    with socket.socket() as keeper:
+    with socket.socket() as keeper, socket.socket(socket.AF_UNIX) as name:
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
+            # Abstract names belong to the network namespace, as ports do, and end with the process.
+            name.bind(f"\0sglang-worker-meeting-{meeting.port}")
             keeper.bind(("0.0.0.0", meeting.port))
         except OSError as failure:
             raise ConfigError(

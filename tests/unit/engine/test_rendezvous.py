@@ -42,10 +42,20 @@ def test_a_taken_dist_init_addr_is_named_with_its_host(taken: int) -> None:
         pytest.fail("the engine must not be started")
 
 
-@pytest.mark.parametrize("changed", [{"node_rank": 1}, {"dist_init_addr": "10.1.2.3"}])
-def test_whoever_does_not_listen_needs_no_port(taken: int, changed: dict[str, Any]) -> None:
-    given = {"dist_init_addr": f"10.1.2.3:{taken}", **changed}
-    with rendezvous.held(arguments(**given)):
+def test_whoever_does_not_listen_needs_no_port(taken: int) -> None:
+    with rendezvous.held(arguments(dist_init_addr=f"10.1.2.3:{taken}", node_rank=1)):
+        pass
+
+
+def test_of_two_workers_that_start_with_one_port_the_second_is_told() -> None:
+    port = free_port()
+    with (
+        rendezvous.held(arguments(nccl_port=port)),
+        pytest.raises(ConfigError, match=f"--nccl-port={port}: port {port}.*cannot be opened"),
+        rendezvous.held(arguments(nccl_port=port)),
+    ):
+        pytest.fail("the second engine must not be started")
+    with rendezvous.held(arguments(nccl_port=port)):
         pass
 
 
