@@ -23,6 +23,20 @@ def looks_numeric(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
 
 
+def account_of(address: Address) -> str:
+    """Under what downloads from an address are counted: whoever has one IPv6 address has its /64,
+    and an IPv4 address is the same one when it is wrapped."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    wrapped = address.ipv4_mapped or address.sixtofour
+    if wrapped is None and address in _NAT64:
+        wrapped = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if wrapped is not None:
+        return str(wrapped)
+    # Without the scope, which a network cannot have.
+    return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
 def is_public(address: Address) -> bool:
     """Whether the address, and any IPv4 address wrapped in it, belongs to the open internet."""
     if isinstance(address, ipaddress.IPv6Address):

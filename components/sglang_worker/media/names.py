@@ -56,6 +56,27 @@ class SystemNames(AbstractResolver):
         """Sessions close their resolver; this one serves all of them."""
 
 
+class OneAddress(AbstractResolver):
+    """Leads every name to one address that was looked up, and checked, before."""
+
+    def __init__(self, found: Any) -> None:
+        """``found``: one of aiohttp's descriptions."""
+        self._found = found
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[Any]:
+        return [self._found]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def domain_of(host: str) -> str:
+    """The last two labels: names below one are free of charge, domains are not."""
+    return ".".join(host.rsplit(".", 2)[-2:])
+
+
 class PublicNames(AbstractResolver):
     """Resolves names, and refuses those with any internal address."""
 

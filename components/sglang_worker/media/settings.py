@@ -33,12 +33,19 @@ class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
     allow_internal: bool = False
     # Requests go through the environment's proxy, which then resolves names by its own rules.
     trust_proxy: bool = False
-    # Per medium, from the moment it has a place among the downloads.
+    # Per medium, without the time that it waits for its places among the downloads.
     total_timeout_s: float = 30.0
-    # For that place; and for all media of one request, waiting included.
+    # For each such place; and for all media of one request, waiting included.
     place_timeout_s: float = 10.0
     request_timeout_s: float = 90.0
+    # Shared by the addresses of a name, which are tried in turn.
     connect_timeout_s: float = 10.0
+    # A server must begin its answer within the window and then go on at this rate or better, or its
+    # download ends and leaves its place: even a bad mobile connection is ten times as fast, while
+    # one that drips bytes to hold a place would hold it for all of ``total_timeout_s``. The window
+    # is long enough for a server that makes the image first.
+    min_rate_bytes_per_s: int = 1 << 10
+    min_rate_window_s: float = 10.0
     max_redirects: int = 3
     # More would let a small file fill the memory when it is decoded.
     max_pixels: int = 89_478_485

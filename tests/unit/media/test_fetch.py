@@ -64,6 +64,14 @@ class Site:
             return web.Response(status=302, headers={"Location": "/loop"})
         if request.path == "/hang":
             await self.never.wait()
+        if request.path == "/drip":
+            response = web.StreamResponse()
+            response.enable_chunked_encoding()
+            await response.prepare(request)
+            while not self.never.is_set():
+                await response.write(b"x")
+                await asyncio.sleep(0.01)
+            return response
         if request.path == "/large":
             response = web.StreamResponse()
             response.enable_chunked_encoding()
@@ -248,21 +256,71 @@ async def test_errors_name_no_address(site: Site) -> None:
         assert "inside.test" not in str(refused.value)
 
 
-async def test_hosts_that_answer_slowly_hold_up_no_other_and_do_not_let_their_own_wait(
-    site: Site,
-) -> None:
-    names = Names({"slow.test": ["127.0.0.1"], "other.test": ["127.0.0.1"]})
-    fetcher = Fetcher(OPEN, names, DownloadSlots(0.05, at_once=2, per_host=1))
-    slow = asyncio.ensure_future(fetcher.fetch(site.url("/hang", "slow.test")))
-    await wait_until_async(lambda: site.asked == ["/hang"], "the slow download runs")
-    assert await fetcher.fetch(site.url("/ok", "other.test")) == CONTENT
-    with pytest.raises(MediaBusy, match="1 of this host's 1 are taken"):
-        await fetcher.fetch(site.url("/ok", "slow.test"))
-    assert site.asked == ["/hang", "/ok"]
+@pytest.fixture
+async def neighbour(site: Site) -> AsyncIterator[None]:
+    """The same site at 127.0.0.2, on the same port."""
+    app = web.Application()
+    app.router.add_get("/{path:.*}", site.answer)
+    server = TestServer(app, host="127.0.0.2", port=site.port)
+    await server.start_server()
+    yield
     site.never.set()
-    with pytest.raises(MediaError, match="answered 404"):
-        await slow
-    assert await fetcher.fetch(site.url("/ok", "slow.test")) == CONTENT
+    await server.close()
+
+
+async def test_a_server_that_answers_slowly_under_many_names_holds_up_no_other(
+    site: Site, neighbour: None
+) -> None:
+    slow_names = [f"{number}.slow{number}.test" for number in range(3)]
+    names = Names({name: ["127.0.0.1"] for name in slow_names} | {"other.test": ["127.0.0.2"]})
+    fetcher = Fetcher(OPEN, names, DownloadSlots(0.05, at_once=4))
+    slow = [
+        asyncio.ensure_future(fetcher.fetch(site.url("/hang", name))) for name in slow_names[:2]
+    ]
+    await wait_until_async(lambda: site.asked == ["/hang"] * 2, "the slow downloads run")
+    assert await fetcher.fetch(site.url("/ok", "other.test")) == CONTENT
+    with pytest.raises(MediaBusy, match="2 are taken for the same server"):
+        await fetcher.fetch(site.url("/ok", slow_names[2]))
+    assert site.asked == ["/hang", "/hang", "/ok"]
+    site.never.set()
+    for one in slow:
+        with pytest.raises(MediaError, match="answered 404"):
+            await one
+    assert await fetcher.fetch(site.url("/ok", slow_names[2])) == CONTENT
+
+
+async def test_a_redirect_leaves_the_first_place_for_one_of_where_it_leads(
+    site: Site, neighbour: None
+) -> None:
+    slots = DownloadSlots(0.05, at_once=4)
+    fetcher = Fetcher(OPEN, None, slots)
+    site.redirect_to = site.url("/hang", "127.0.0.1")
+    url = site.url("/redirect", "127.0.0.2")
+    slow = [asyncio.ensure_future(fetcher.fetch(url)) for _ in range(2)]
+    await wait_until_async(lambda: site.asked.count("/hang") == 2, "both were redirected")
+    assert slots.free == 2
+    with pytest.raises(MediaBusy, match="2 are taken for the same server"):
+        await fetcher.fetch(url)
+    assert await fetcher.fetch(site.url("/ok", "127.0.0.2")) == CONTENT
+    site.never.set()
+    await asyncio.gather(*slow, return_exceptions=True)
+    assert slots.free == 4
+
+
+@pytest.mark.parametrize("path", ["/drip", "/hang"])
+async def test_a_server_slower_than_the_least_rate_loses_its_place(site: Site, path: str) -> None:
+    slots = DownloadSlots(0.05, at_once=4)
+    settings = replace(OPEN, max_bytes=1 << 20, min_rate_window_s=0.3)
+    with pytest.raises(MediaError, match=r"less than 1024 bytes per second for 0\.3 s"):
+        await Fetcher(settings, None, slots).fetch(site.url(path))
+    assert slots.free == 4
+
+
+async def test_an_address_that_refuses_is_followed_by_the_names_next(site: Site) -> None:
+    slots = DownloadSlots(0.05, at_once=4)
+    names = Names({"two.test": ["127.0.0.2", "127.0.0.1"]})
+    assert await Fetcher(OPEN, names, slots).fetch(site.url("/ok", "two.test")) == CONTENT
+    assert slots.free == 4
 
 
 async def test_a_name_server_that_hangs_holds_up_nothing_but_its_own_lookups(
@@ -295,6 +353,25 @@ async def test_a_name_server_that_hangs_holds_up_nothing_but_its_own_lookups(
         answered.set()
     await wait_until_async(lambda: names.running == 0, "the lookups returned")
     assert await fetcher.fetch(site.url("/ok", "quick.test")) == CONTENT
+
+
+async def test_names_that_are_being_looked_up_take_no_places_of_downloads(site: Site) -> None:
+    answered, asked = asyncio.Event(), []
+
+    class Hanging(Names):
+        async def resolve(self, host: str, *arguments: Any, **options: Any) -> list[Any]:
+            asked.append(host)
+            await answered.wait()
+            return await super().resolve(host, *arguments, **options)
+
+    slots = DownloadSlots(0.05, at_once=1)
+    fetcher = Fetcher(OPEN, Hanging({"hangs.test": ["127.0.0.1"]}), slots)
+    hanging = asyncio.ensure_future(fetcher.fetch(site.url("/ok", "hangs.test")))
+    await wait_until_async(lambda: asked == ["hangs.test"], "the lookup hangs")
+    assert slots.free == 1
+    assert await fetcher.fetch(site.url("/ok")) == CONTENT
+    answered.set()
+    assert await hanging == CONTENT
 
 
 async def test_names_of_this_machine_are_looked_up(site: Site) -> None:

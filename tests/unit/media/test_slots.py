@@ -43,15 +43,48 @@ async def settled() -> None:
 
 
 async def test_a_slow_host_takes_its_own_places_and_no_others() -> None:
-    slots = DownloadSlots(LONG_S, at_once=3, per_host=2)
+    slots = DownloadSlots(LONG_S, at_once=4)
     slow = await started(slots, "slow", "slow")
     third = Download(slots, "slow")
     await settled()
     assert not third.started.is_set()
     (other,) = await started(slots, "other")
+    await other.end()
     await slow[0].end()
     await third.started.wait()
-    for one in (slow[1], third, other):
+    for one in (slow[1], third):
+        await one.end()
+
+
+async def test_who_holds_fewest_goes_before_who_came_first() -> None:
+    slots = DownloadSlots(LONG_S, at_once=4)
+    held = await started(slots, "slow", "slow", "a", "b")
+    first, second = Download(slots, "slow"), Download(slots, "other")
+    await settled()
+    await held[0].end()
+    await second.started.wait()
+    assert not first.started.is_set()
+    for one in (*held[1:], second):
+        await one.end()
+    await first.started.wait()
+    await first.end()
+    assert slots.free == 4
+
+
+async def test_one_account_cannot_fill_the_line() -> None:
+    slots = DownloadSlots(LONG_S, at_once=1, most_waiting=4)
+    (slow,) = await started(slots, "slow")
+    waiting = [Download(slots, "slow") for _ in range(2)]
+    await settled()
+    with pytest.raises(MediaBusy, match="2 downloads wait already, 2 of them for the same server"):
+        await Download(slots, "slow").task
+    other = Download(slots, "other")
+    await settled()
+    assert slots.waiting == 3
+    await slow.end()
+    # The account holds none any more, so the order of arrival counts.
+    for one in (*waiting, other):
+        await one.started.wait()
         await one.end()
 
 
