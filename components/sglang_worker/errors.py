@@ -33,6 +33,10 @@ class EngineStartError(WorkerError):
     """SGLang's engine could not be started; the message carries the engine's own reason."""
 
 
+class RuntimeServerError(WorkerError):
+    """Dynamo's runtime came up without the server that answers probes and metrics."""
+
+
 class EngineDiedError(WorkerError):
     """A scheduler, detokenizer or the engine itself died while serving."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_block
 from tests.support.stack import Stack
 
 pytestmark = pytest.mark.e2e
@@ -49,6 +50,25 @@ def test_an_occupied_port_is_one_line_and_nothing_is_loaded(
         assert worker.wait_exit(60) == 2
     assert str(port) in last_line(worker.log())
     assert "Traceback" not in worker.log()
+
+
+@pytest.mark.parametrize("gateways", [1, 2])
+def test_an_occupied_metadata_port_is_one_line_and_nothing_is_loaded(
+    stack: Stack, checkpoint: Callable[[str], Path], gateways: int
+) -> None:
+    first = free_block(gateways)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first + gateways - 1))
+        taken.listen()
+        worker = stack.start_worker(
+            *("--model-path", str(checkpoint("gdn")), "--metadata-port", str(first)),
+            *("--gateway-workers", str(gateways)),
+        )
+        assert worker.wait_exit(60) == 2
+    line = last_line(worker.log())
+    assert f"--metadata-port (DYN_SGL_METADATA_PORT)={first}: port {first + gateways - 1}" in line
+    assert "Traceback" not in worker.log()
+    worker.check_nothing_left(5.0)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from sglang_worker.boot.metrics import expose_follower
 from sglang_worker.boot.nodes import Leader
+from sglang_worker.boot.runtime import open_runtime
 from sglang_worker.boot.serving import runtime_address
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine import compat_ranks, dynamo_compat
@@ -73,7 +74,7 @@ class Follower:
         """Follow until a signal or the engine's end. Raises EngineDiedError when it is a fault."""
         self._signals.own()
         self._engine.watch_deaths(self._loop, self._on_death)
-        runtime = dynamo_compat.create_runtime(self._started.config.runtime, self._loop)
+        runtime = open_runtime(self._started.config, self._loop)
         following = asyncio.ensure_future(self._follow(runtime))
         try:
             ends: set[asyncio.Future[Any]] = {following, self._stop, self._death}

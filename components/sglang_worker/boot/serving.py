@@ -13,6 +13,7 @@ from sglang_worker.boot.collection import FullCollections
 from sglang_worker.boot.health import HealthState
 from sglang_worker.boot.metrics import expose_worker
 from sglang_worker.boot.routes import attach_routes
+from sglang_worker.boot.runtime import open_runtime
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine import dynamo_compat, dynamo_compat_peers
 from sglang_worker.engine.launch import WorkerEngine
@@ -71,7 +72,7 @@ class Serving:
         self._signals.own()
         engine.begin()
         self._signals.own()
-        runtime = dynamo_compat.create_runtime(started.config.runtime, self._loop)
+        runtime = open_runtime(started.config, self._loop)
         try:
             return await self._run_with(runtime)
         finally:

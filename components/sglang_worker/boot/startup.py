@@ -28,7 +28,7 @@ from sglang_worker.observability.logs import setup as logs
 from sglang_worker.redaction import hide_in_logs, secret_values
 from sglang_worker.runners.later import RunnerWatch
 from sglang_worker.runners.report import RunnerReport, to_builtins
-from sglang_worker.system import phases
+from sglang_worker.system import metadata_ports, phases
 from sglang_worker.system.listener import SystemListener
 from sglang_worker.system.outlet import StateOutlet
 from sglang_worker.workers.table import check_routes
@@ -118,14 +118,15 @@ def start(config: WorkerConfig, listener: SystemListener | None) -> Started:
         logger.warning("%s", notice)
     hide_in_logs(secret_values(config.engine.explicit))
     environment.export(logs.for_engine(os.environ, config.engine.explicit.get("log_level")))
-    # They import while the engine starts, and before any thread of this process exists.
-    gateways = spawn_all(config)
-    try:
-        if gateways:
-            compat_gateway.require_attach()
-        started = engines.start(config)
-    except BaseException:
-        end_all(gateways)
-        raise
+    with metadata_ports.held(config):
+        # They import while the engine starts, and before any thread of this process exists.
+        gateways = spawn_all(config)
+        try:
+            if gateways:
+                compat_gateway.require_attach()
+            started = engines.start(config)
+        except BaseException:
+            end_all(gateways)
+            raise
     logs.settle()
     return Started(config, started.engine, started.runners, listener, gateways)

@@ -13,6 +13,7 @@ import msgspec
 
 from sglang_worker.boot.metrics import expose_host
 from sglang_worker.boot.routes import attach_routes
+from sglang_worker.boot.runtime import open_runtime
 from sglang_worker.boot.serving import runtime_address
 from sglang_worker.boot.startup import Started
 from sglang_worker.engine import compat_gateway, compat_streams, dynamo_compat
@@ -118,9 +119,7 @@ class GatewayHost:
         self._engine.begin()
         self._signals.own()
         self._engine.watch_deaths(self._loop, self._on_death)
-        runtime = self._runtime = dynamo_compat.create_runtime(
-            self._started.config.runtime, self._loop
-        )
+        runtime = self._runtime = open_runtime(self._started.config, self._loop)
         tasks: list[asyncio.Future[Any]] = []
         try:
             await self._prepare(runtime)
