@@ -76,14 +76,28 @@ class KvEventRelay:
     async def _beat(self) -> None:
         """The event plane drops what a full queue cannot take and tells nobody; the router sees
         the gap at the next number, so there must always be a next one."""
+        failing: set[int] = set()
         while True:
             await asyncio.sleep(self._beat_s)
-            for publisher in self._publishers:
-                try:
-                    dynamo_compat_streams.announce_no_blocks(publisher)
-                except Exception:
-                    logger.warning("routers may not notice lost KV events", exc_info=True)
-                    return
+            for source, publisher in zip(self._sources, self._publishers, strict=True):
+                self._announce(source.dp_rank, publisher, failing)
+
+    def _announce(self, dp_rank: int, publisher: Any, failing: set[int]) -> None:
+        """A beat that fails is made up for by the next one; a row of them is told of once."""
+        try:
+            dynamo_compat_streams.announce_no_blocks(publisher)
+        except Exception:
+            if dp_rank not in failing:
+                failing.add(dp_rank)
+                logger.warning(
+                    "routers may not notice lost KV events of data-parallel rank %d",
+                    dp_rank,
+                    exc_info=True,
+                )
+            return
+        if dp_rank in failing:
+            failing.remove(dp_rank)
+            logger.info("KV events of data-parallel rank %d: announced again", dp_rank)
 
     def stop(self) -> None:
         if self._beats is not None:
