@@ -100,9 +100,9 @@ def _plain_handler(
     method = resolved.descriptor.method
 
     async def handle(call: Call) -> Reply:
-        check_arguments(method, resolved.plan.checked(call.body), facts)
         if method in USES_MEMORY and (refusal := guard(method)) is not None:
             raise RouteFault(409, refusal)
+        check_arguments(method, resolved.plan.checked(call.body), facts)
         result = await bound.invoke(call.body, bridge)
         # Whatever the alias: results can hold server arguments, and those hold secrets.
         return Reply(200, redact(envelope(result)))

@@ -13,7 +13,7 @@ from sglang_worker.system.binding import LifecycleRole
 from sglang_worker.system.configured import BodyLimits, access_of, carry_out
 from sglang_worker.system.conversion import RecordField
 from sglang_worker.system.envelope import envelope
-from sglang_worker.system.faults import RouteFault
+from sglang_worker.system.faults import BadRequest, RouteFault
 from sglang_worker.system.json_schema import object_schema
 from sglang_worker.system.lifecycle_port import Guard, LifecyclePort
 from sglang_worker.system.routes import Call, Handler, Reply, Route
@@ -154,7 +154,7 @@ def control_routes(
         for operation in OPERATIONS
     ]
     return routes + [
-        _lifecycle_route(role, summary, lifecycle, request_class, limits)
+        _lifecycle_route(role, summary, lifecycle, guard, request_class, limits)
         for role, summary in LIFECYCLE_ROUTES.items()
     ]
 
@@ -169,14 +169,22 @@ def _operation_route(
     one_at_a_time: asyncio.Lock,
 ) -> Route:
     async def handle(call: Call) -> Reply:
+        # No body would be accepted now, so what is wrong with this one does not matter.
+        _refuse(guard, operation.name)
         body = {**dict(operation.defaults), **checked_arguments(call.body, fields, "field")}
         check_arguments(operation.name, body, facts)
         async with one_at_a_time:
-            if (refusal := guard(operation.name)) is not None:
-                raise RouteFault(409, refusal)
+            # Again: the lifecycle may have moved on while another operation ran.
+            _refuse(guard, operation.name)
             return await _run(operation, method, body)
 
     return _route(operation.name, operation.summary, handle, fields, limits)
+
+
+def _refuse(guard: Guard, operation: str) -> None:
+    """Raises RouteFault when the lifecycle does not allow the operation now."""
+    if (refusal := guard(operation)) is not None:
+        raise RouteFault(409, refusal)
 
 
 async def _run(operation: Operation, method: Callable[..., Any], body: dict[str, Any]) -> Reply:
@@ -203,13 +211,20 @@ def _lifecycle_route(
     role: LifecycleRole,
     summary: str,
     lifecycle: LifecyclePort,
+    guard: Guard,
     request_class: Callable[[str], type],
     limits: BodyLimits,
 ) -> Route:
     fields = _fields(_LIFECYCLE_REQUESTS[role], (), request_class)
 
     async def handle(call: Call) -> Reply:
-        return await carry_out(role, checked_arguments(call.body, fields, "field"), lifecycle)
+        try:
+            body = checked_arguments(call.body, fields, "field")
+        except BadRequest:
+            # A body that fits gets the lifecycle's own answer, which says more.
+            _refuse(guard, role.value)
+            raise
+        return await carry_out(role, body, lifecycle)
 
     return _route(role.value, summary, handle, fields, limits)
 

@@ -188,6 +188,23 @@ async def test_what_sglang_refuses_to_profile_is_a_conflict() -> None:
     assert answer == (409, {"error": "Profiling is already in progress"})
 
 
+@pytest.mark.parametrize("name", ["update_weights_from_disk", "flush_cache", "pause_generation"])
+async def test_what_is_refused_now_is_a_conflict_whatever_the_body(name: str) -> None:
+    calls, lifecycle = ToyCalls(), ToyLifecycle()
+    path, body = f"/engine/control/{name}", {"bogus": 1}
+    refused = await ask(control(calls, lifecycle, "Not with gateways."), path, body)
+    assert refused == (409, {"error": "Not with gateways."})
+    assert (await ask(control(calls, lifecycle), path, body))[0] == 400
+    assert calls.called == []
+
+
+async def test_a_configured_call_that_is_refused_now_is_a_conflict_whatever_the_body(
+    engine: ToyEngine,
+) -> None:
+    routes = configured(engine, ToyLifecycle(), "w=update_weights_from_disk", refusal="Not now.")
+    assert await ask(routes, "/engine/w", {"bogus": 1}) == (409, {"error": "Not now."})
+
+
 async def test_control_calls_run_one_at_a_time() -> None:
     calls = ToyCalls()
     routes = control(calls, ToyLifecycle())
