@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from sglang_worker.engine.compat_video import VIDEO_DECODERS, has_video_decoder
 from sglang_worker.requests.multimodal import ENGINE_FIELDS
 from sglang_worker.requests.multimodal_embedded import EmbeddedItem
 
@@ -18,8 +16,6 @@ _FAILED_PART = re.compile(r"loading (IMAGE|VIDEO|AUDIO) data at index (\d+)")
 MISMATCH = "the prompt has placeholders for more media than there are parts"
 _KINDS = {"IMAGE": "image_url", "VIDEO": "video_url", "AUDIO": "audio_url"}
 _TOKENS = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
-VIDEO_DECODERS = ("torchcodec", "decord")
-FRAMES_PER_S, LEAST_FRAMES, MOST_FRAMES = 2, 4, 768
 NO_VIDEO_DECODER = f"decoding video needs one of {', '.join(VIDEO_DECODERS)}, none is installed"
 
 
@@ -42,37 +38,6 @@ def media_refusals(tokenizer_manager: Any) -> dict[str, str]:
 def _has_token(tokens: Any, name: str) -> bool:
     wanted = (f"{name}_token", f"{name}_token_id")
     return any(getattr(tokens, attribute, None) is not None for attribute in wanted)
-
-
-def has_video_decoder() -> bool:
-    """Whether SGLang can decode one. torchcodec alone proves nothing: without FFmpeg's libraries
-    SGLang turns to decord, and finds out at the first video whether that is there."""
-    preferred, fallback = VIDEO_DECODERS
-    try:
-        decoder = importlib.import_module("sglang.srt.utils.video_decoder")
-    except ImportError:
-        return any(importlib.util.find_spec(name) is not None for name in VIDEO_DECODERS)
-    return str(decoder._BACKEND) == preferred or importlib.util.find_spec(fallback) is not None
-
-
-def video_pixels(content: bytes) -> int:
-    """How many pixels SGLang decodes of a video: whole frames, about two a second (0.5.23
-    ``processors/qwen_vl.py``). Raises ValueError for what is no video."""
-    from sglang.srt.utils.video_decoder import VideoDecoderWrapper
-
-    try:
-        with VideoDecoderWrapper(content) as video:
-            frames, fps = len(video), float(video.avg_fps or 0.0)
-            height, width = video.frame_shape
-    except ImportError:
-        raise
-    except Exception as failure:
-        # The decoders raise whatever their libraries stumbled over.
-        raise ValueError(f"no video: {type(failure).__name__}") from None
-    taken = min(frames, MOST_FRAMES)
-    if fps > 0:
-        taken = min(taken, max(LEAST_FRAMES, math.ceil(frames / fps * FRAMES_PER_S)))
-    return taken * height * width
 
 
 def end_stop_iterations(tokenizer_manager: Any) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from sglang_worker.media import data_uri, images
 from sglang_worker.media.errors import MediaError
 from sglang_worker.media.fetch import Fetcher
+from sglang_worker.media.room import Room
 from sglang_worker.media.settings import MediaSettings
 
 Value = TypeVar("Value")
@@ -34,6 +35,9 @@ class MediaLoader:
         self._fetcher = fetcher or Fetcher(settings)
         # Not asyncio's pool: what others block there must not keep media waiting, nor media them.
         self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="media")
+        wait_s = settings.place_timeout_s
+        self._video_turn = Room(1, wait_s, "one more check of a video")
+        self.video_room = Room(settings.max_video_pixels, wait_s, "the frames of the videos")
 
     async def load(self, url: str, *, is_image: bool) -> Medium:
         """The medium, an image only if it is one. Raises MediaError or MediaBusy."""
@@ -46,6 +50,16 @@ class MediaLoader:
     async def aside(self, function: Callable[..., Value], *arguments: Any) -> Value:
         """Run what computes over media in a thread of theirs."""
         return await asyncio.get_running_loop().run_in_executor(self._checks, function, *arguments)
+
+    async def video_turn(self, function: Callable[..., Value], *arguments: Any) -> Value:
+        """As `aside`, one at a time: opening a video takes up to hundreds of megabytes. Raises
+        MediaBusy."""
+        give_back = await self._video_turn.take(1)
+        loop = asyncio.get_running_loop()
+        work = self._checks.submit(function, *arguments)
+        # Not when the waiter is cancelled: the thread goes on.
+        work.add_done_callback(lambda _: loop.call_soon_threadsafe(give_back))
+        return await asyncio.wrap_future(work)
 
     def _checked(self, url: str, content: bytes | None, is_image: bool) -> Medium:
         if content is None:

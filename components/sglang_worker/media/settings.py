@@ -49,8 +49,13 @@ class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_redirects: int = 3
     # More would let a small file fill the memory when it is decoded.
     max_pixels: int = 89_478_485
-    # Of all frames that are decoded of a request's videos: 3 GiB in memory.
-    max_video_pixels: int = 1 << 30
+    # Per frame of a video: 8K.
+    max_frame_pixels: int = 8192 * 4320
+    # Of all frames that SGLang keeps of a request's videos, and of those of all requests whose
+    # videos are being processed: up to 25 bytes each, with its processor's copies.
+    max_video_pixels: int = 1 << 27
+    # Of all frames of a request's videos; the decoder walks through those that nobody keeps too.
+    max_walked_pixels: int = 1 << 33
 
     @property
     def max_request_bytes(self) -> int:

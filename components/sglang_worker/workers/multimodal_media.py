@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sglang_worker.config.worker_config import WorkerConfig
-from sglang_worker.engine import compat_multimodal
+from sglang_worker.engine import compat_multimodal, compat_video
+from sglang_worker.engine.compat_video import VideoFacts
 from sglang_worker.engine.dynamo_compat_media import FrontendPixels
 from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.load import MediaLoader, Medium
@@ -34,17 +35,33 @@ class RawMedia:
         self._preparations = Preparations()
 
     async def prepare(self, request: Mapping[str, Any], context: Any) -> PreparedMedia:
-        parts, contents = await self.contents(request, context)
-        return PreparedMedia(fields=by_field(parts, contents), explain=explain)
+        held = Held()
+        try:
+            parts, contents = await self.contents(request, context, held)
+        except BaseException:
+            held.release()
+            raise
+        return PreparedMedia(
+            fields=by_field(parts, contents), explain=explain, release=held.release
+        )
 
     async def contents(
-        self, request: Mapping[str, Any], context: Any
+        self, request: Mapping[str, Any], context: Any, held: Held | None = None
     ) -> tuple[tuple[MediaPart, ...], list[Any]]:
-        """The parts, and for each its bytes or its decoded pixels."""
+        """The parts, and for each its bytes or its decoded pixels. ``held`` gets the room that
+        the frames of videos take up."""
         parts = media_parts(request, self.support)
-        return parts, await self._preparations.run(self._load_all(parts), context)
+        return parts, await self._preparations.run(self._load_all(parts, held), context)
 
-    async def _load_all(self, parts: Sequence[MediaPart]) -> list[Any]:
+    async def _hold(self, parts: Sequence[MediaPart], pixels: int, held: Held) -> None:
+        # Once per request and after all its downloads: none waits for room while it holds some.
+        try:
+            held.add(await self._loader.video_room.take(pixels))
+        except MediaBusy as error:
+            name = next(part.name for part in parts if part.kind == VIDEO)
+            raise media_failure(name, error) from None
+
+    async def _load_all(self, parts: Sequence[MediaPart], held: Held | None) -> list[Any]:
         budget = Budget(self._loader.settings)
         # What is under way when the budget runs out is bounded by this.
         slots = asyncio.Semaphore(PARTS_AT_ONCE)
@@ -54,9 +71,12 @@ class RawMedia:
                 return await self._load(part, budget)
 
         tasks = [asyncio.ensure_future(load(part)) for part in parts]
+        together = asyncio.gather(*tasks)
+        # asyncio would log, for a client that hangs up, that nobody looked at it.
+        together.add_done_callback(lambda done: done.cancelled() or done.exception())
         limit_s = self._loader.settings.request_timeout_s
         try:
-            return list(await asyncio.wait_for(asyncio.gather(*tasks), limit_s))
+            contents = list(await asyncio.wait_for(together, limit_s))
         except asyncio.TimeoutError:
             raise InvalidRequest(
                 "messages", f"its media could not all be fetched within {limit_s:g} s"
@@ -64,6 +84,9 @@ class RawMedia:
         finally:
             for task in tasks:
                 task.cancel()
+        if held is not None and budget.kept_pixels:
+            await self._hold(parts, budget.kept_pixels, held)
+        return contents
 
     async def _load(self, part: MediaPart, budget: Budget) -> Any:
         if part.decoded is not None:
@@ -72,7 +95,10 @@ class RawMedia:
             medium = await self._loader.load(part.url, is_image=part.kind == IMAGE)
             budget.take(medium)
             if part.kind == VIDEO:
-                budget.take_frames(await self._loader.aside(frame_pixels, medium.content))
+                limit = self._loader.settings.max_frame_pixels
+                budget.take_video(
+                    await self._loader.video_turn(checked_video, medium.content, limit)
+                )
         except (MediaError, MediaBusy) as error:
             raise media_failure(part.name, error) from None
         return medium.content
@@ -101,6 +127,26 @@ class RawMedia:
         self._preparations.fail_all()
 
 
+class Held:
+    """What a request holds until its media are processed, or until nobody waits for it."""
+
+    def __init__(self) -> None:
+        self._give_back: list[Callable[[], None]] = []
+        self._released = False
+
+    def add(self, give_back: Callable[[], None]) -> None:
+        # A preparation that was cut short may still get that far.
+        if self._released:
+            give_back()
+        else:
+            self._give_back.append(give_back)
+
+    def release(self) -> None:
+        self._released = True
+        while self._give_back:
+            self._give_back.pop()()
+
+
 class Budget:
     """Bytes and pixels that one request may still bring along."""
 
@@ -108,7 +154,8 @@ class Budget:
         self._settings = settings
         self._left_bytes = settings.max_request_bytes
         self._left_pixels = settings.max_request_pixels
-        self._left_frame_pixels = settings.max_video_pixels
+        self.kept_pixels = 0
+        self._walked_pixels = 0
 
     def take(self, medium: Medium) -> None:
         self._left_bytes -= len(medium.content)
@@ -120,19 +167,32 @@ class Budget:
             total = self._settings.max_request_pixels
             raise MediaError(f"all images of the request exceed {total} pixels")
 
-    def take_frames(self, pixels: int) -> None:
-        """``pixels`` of all frames that are decoded of one video."""
-        self._left_frame_pixels -= pixels
-        if self._left_frame_pixels < 0:
-            total = self._settings.max_video_pixels
-            raise MediaError(f"the frames of the request's videos exceed {total} pixels")
+    def take_video(self, video: VideoFacts) -> None:
+        self._walked_pixels += video.frames * video.frame_pixels
+        self.kept_pixels += video.taken * video.frame_pixels
+        walked, kept = self._settings.max_walked_pixels, self._settings.max_video_pixels
+        if self._walked_pixels > walked:
+            raise MediaError(
+                f"all frames of the request's videos, read or skipped, exceed {walked} pixels"
+            )
+        if self.kept_pixels > kept:
+            raise MediaError(f"the frames read of the request's videos exceed {kept} pixels")
 
 
-def frame_pixels(content: bytes) -> int:
+def checked_video(content: bytes, max_frame_pixels: int) -> VideoFacts:
+    """Raises MediaError."""
     try:
-        return compat_multimodal.video_pixels(content)
+        video = compat_video.video_facts(content, max_frame_pixels)
+    except compat_video.LargeFrame:
+        raise MediaError(
+            f"a frame has more than the {max_frame_pixels} pixels that are accepted"
+        ) from None
     except ValueError:
         raise MediaError("cannot be decoded as video") from None
+    fewest = compat_video.FEWEST_FRAMES
+    if video.frames < fewest:
+        raise MediaError(f"a video needs at least {fewest} frames, it has {video.frames}")
+    return video
 
 
 def explain(error: Exception) -> Exception:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from PIL import Image
-from sglang_worker.engine import compat_multimodal
+from sglang_worker.engine import compat_multimodal, compat_video
 from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.load import MediaLoader
 from sglang_worker.media.settings import MediaSettings
@@ -102,6 +102,12 @@ async def test_all_images_together_have_a_bound_on_what_they_decode_to() -> None
         await bounded.prepare(request(*[uri] * 5), Client())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def decoder_is_loaded() -> None:
+    """As in a worker, whose engine loaded it: that takes longer than a request may wait."""
+    assert compat_video.has_video_decoder()
+
+
 def video_uri(frames: int, side_pixels: int) -> str:
     import imageio.v3
 
@@ -122,8 +128,44 @@ async def test_the_frames_that_are_decoded_of_all_videos_have_a_bound() -> None:
     bounded = stage(replace(SETTINGS, max_video_pixels=2 * 6 * 64 * 64))
     fields = (await bounded.prepare(videos(uri, uri), Client())).fields
     assert [type(one) for one in fields["video_data"]] == [bytes, bytes]
-    with pytest.raises(InvalidRequest, match="the frames of the request's videos exceed 49152 pix"):
+    with pytest.raises(InvalidRequest, match=r"video_url\[\d\]: the frames read .* 49152 pixels"):
         await bounded.prepare(videos(uri, uri, uri), Client())
+
+
+async def test_frames_that_are_only_skipped_have_a_bound() -> None:
+    uri = video_uri(12, 64)
+    bounded = stage(replace(SETTINGS, max_walked_pixels=12 * 64 * 64))
+    await bounded.prepare(videos(uri), Client())
+    with pytest.raises(InvalidRequest, match=r"video_url\[\d\]: all frames .* 49152 pixels"):
+        await bounded.prepare(videos(uri, uri), Client())
+
+
+async def test_a_large_frame_is_refused_before_one_is_decoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("a decoder was opened")
+
+    monkeypatch.setattr(compat_video, "_opened", never)
+    bounded = stage(replace(SETTINGS, max_frame_pixels=64 * 64 - 1))
+    with pytest.raises(InvalidRequest, match=r"video_url\[0\]: a frame has more than the 4095 pix"):
+        await bounded.prepare(videos(video_uri(4, 64)), Client())
+
+
+async def test_a_video_of_one_frame_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"video_url\[0\]: .* at least 2 frames, it has 1"):
+        await stage().prepare(videos(video_uri(1, 64)), Client())
+
+
+async def test_requests_share_the_room_for_frames_until_they_are_processed() -> None:
+    uri = video_uri(4, 64)
+    shared = stage(replace(SETTINGS, max_video_pixels=4 * 64 * 64, place_timeout_s=0.05))
+    first = await shared.prepare(videos(uri), Client())
+    with pytest.raises(RefusedByEngine, match=r"video_url\[0\]: no room") as refused:
+        await shared.prepare(videos(uri), Client())
+    assert refused.value.status == 503
+    first.release()
+    (await shared.prepare(videos(uri), Client())).release()
 
 
 @pytest.mark.parametrize("uri", ["data:video/mp4;base64,AAAAAAAA", image_uri()])
