@@ -75,7 +75,8 @@ COMBINATIONS = """\
 - `--custom-jinja-template` with `--use-sglang-tokenizer`, or a file that is not there.
 - `--dedicated-mm-encoder` without `--enable-multimodal`; `--frontend-decoding` with
   `--dedicated-mm-encoder`.
-- `--metadata-port` equal to `DYN_SYSTEM_PORT`; two routes with one path.
+- `--metadata-port` equal to `DYN_SYSTEM_PORT`, or taken when the worker starts; two routes with one
+  path.
 - A path in `--model-path`, `--tokenizer-path` or `--speculative-draft-model-path` that does not
   exist; a folder without config.json.
 - A KDA model with FlashInfer verify (by `--linear-attn-verify-backend`, or followed from decode or
