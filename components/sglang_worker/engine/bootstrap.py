@@ -105,23 +105,27 @@ async def until_ready(tokenizer_manager: Any, server_args: Any) -> None:
     host = bare(server_args.host)
     url = f"http://{bracketed(WILDCARDS.get(host, host))}:"
     url += f"{server_args.disaggregation_bootstrap_port}{compat_disagg.READY_QUERY}"
-    answer = "no answer"
+    last = ["no answer"]
     try:
-        async with asyncio.timeout(READY_TIMEOUT_S), aiohttp.ClientSession() as session:
-            while True:
-                if not compat_disagg.bootstrap_thread_lives(tokenizer_manager):
-                    raise EngineStartError(
-                        f"SGLang's bootstrap server could not listen on {host}, port "
-                        f"{server_args.disaggregation_bootstrap_port}; its reason is in the log"
-                    )
-                answer, ready = await _ask(session, url)
-                if ready:
-                    return
-                await asyncio.sleep(READY_POLL_S)
-    except TimeoutError:
+        await asyncio.wait_for(_poll(url, tokenizer_manager, server_args, last), READY_TIMEOUT_S)
+    except asyncio.TimeoutError:
         raise EngineStartError(
-            f"the bootstrap server is not ready after {READY_TIMEOUT_S:g} s: {answer}"
+            f"the bootstrap server is not ready after {READY_TIMEOUT_S:g} s: {last[0]}"
         ) from None
+
+
+async def _poll(url: str, tokenizer_manager: Any, server_args: Any, last: list[str]) -> None:
+    async with aiohttp.ClientSession() as session:
+        while True:
+            if not compat_disagg.bootstrap_thread_lives(tokenizer_manager):
+                raise EngineStartError(
+                    f"SGLang's bootstrap server could not listen on {server_args.host}, port "
+                    f"{server_args.disaggregation_bootstrap_port}; its reason is in the log"
+                )
+            last[0], ready = await _ask(session, url)
+            if ready:
+                return
+            await asyncio.sleep(READY_POLL_S)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str) -> tuple[str, bool]:
