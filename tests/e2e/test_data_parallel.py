@@ -255,7 +255,8 @@ def test_a_router_refuses_when_the_published_loads_of_all_ranks_are_too_high(
         refuse_from(replicas.kv, NEVER_BUSY)
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+# Two nodes go through what one node does, but for the choice of its ports.
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_ranks_with_attention_of_their_own_answer_as_replicas_do(
     nodes: int, stack: Stack, replicas: Ranks
 ) -> None:
