@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 
 from sglang_worker.config import free_ports
 
@@ -22,16 +21,7 @@ def free_block(count: int) -> int:
     """The first of ``count`` such ports in a row, for programs that derive ports from one."""
     for _ in range(500):
         block = range((first := random.randint(_LOWEST, _HIGHEST - count + 1)), first + count)
-        if _given.isdisjoint(block) and all(map(_is_free, block)):
+        if _given.isdisjoint(block) and all(map(free_ports.is_free, block)):
             _given.update(block)
             return first
     raise RuntimeError(f"no {count} free ports between {_LOWEST} and {_HIGHEST} in 500 attempts")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-    return True

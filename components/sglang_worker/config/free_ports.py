@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
 from sglang_worker.errors import ConfigError
@@ -26,15 +27,16 @@ def free_port() -> int:
 def free_block(count: int) -> int:
     """The first of ``count`` free ports in a row."""
     last = min(HIGHEST, _lowest_of_kernel() - 1) - count + 1
-    starts = range(LOWEST, last + 1)
-    if not starts:
-        return _from_the_kernel()
-    for start in random.sample(starts, min(_ATTEMPTS, len(starts))):
+    starts: Iterable[int]
+    if last < LOWEST:
+        # Where the kernel's range begins below ours, there is no better choice than its own.
+        starts = (_from_the_kernel() for _ in range(_ATTEMPTS))
+    else:
+        starts = random.sample(range(LOWEST, last + 1), min(_ATTEMPTS, last + 1 - LOWEST))
+    for start in starts:
         if all(is_free(port) for port in range(start, start + count)):
             return start
-    raise ConfigError(
-        f"found no {count} free ports in a row between {LOWEST} and {last + count - 1}"
-    )
+    raise ConfigError(f"found no {count} free ports in a row between {LOWEST} and {HIGHEST}")
 
 
 def is_free(port: int) -> bool:
@@ -55,7 +57,6 @@ def _lowest_of_kernel() -> int:
 
 
 def _from_the_kernel() -> int:
-    """Where the kernel's range begins below ours, there is no better choice than its own."""
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))
         return int(probe.getsockname()[1])
