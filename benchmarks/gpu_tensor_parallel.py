@@ -3,8 +3,10 @@
     python -m benchmarks.gpu_tensor_parallel --results FILE.json [--table FILE.md] [--dry-run]
 
 Wants what ``benchmarks.gpu_worker`` wants, on a machine with two GPUs. A row that fails says why
-and does not keep the others from running; rows of a group run at the same time. ``--dry-run`` is
-the same on the CPU platform with a tiny model. The exit code is 1 when a row failed.
+and does not keep the others from running; rows of a group start at the same time, and the next
+group as soon as they have registered. Results are written whenever a row ends. ``--total-s``
+bounds all of it. ``--dry-run`` is the same on the CPU platform with a tiny model. The exit code is
+1 when a row failed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from benchmarks.gpu_rows import served
 from benchmarks.tensor_parallel import table
 from benchmarks.tensor_parallel.agreement import Answer, answer_of, summary
 from benchmarks.tensor_parallel.model import write_model
+from benchmarks.tensor_parallel.stages import Stage, Stages
 from tests.support.stack import Frontend, Stack, Worker
 
 NAME = "gpu"
@@ -69,25 +72,41 @@ ROWS = {
     "dp2": Row(("--dp-size", "2"), (0, 1), 2),
     "dp2-attention": Row(("--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"), (0, 1), 2),
 }
-GROUPS = "tp1+tp2+tp2-nextn,dp2+dp2-attention"
+GROUPS = "tp1+tp2,tp2-nextn,dp2+dp2-attention"
 
 
 def main() -> int:
-    options = served.parser(__doc__, GROUPS, row_limit_s=170.0).parse_args()
+    flags = served.parser(__doc__, GROUPS, row_limit_s=140.0)
+    flags.add_argument("--total-s", type=float, default=320.0, help="seconds for everything")
+    options = flags.parse_args()
+    end_s = time.monotonic() + options.total_s
     with tempfile.TemporaryDirectory(prefix="tensor-parallel-") as scratch:
         model = write_model(Path(scratch), dry_run=options.dry_run)
-        return served.run_table(
-            options, lambda name: run_row(name, model, Path(scratch) / name, options), judge, table
+        stages = Stages(
+            lambda name, stage: run_row(name, model, Path(scratch) / name, stage, options.dry_run),
+            lambda rows: note(rows, options),
         )
+        judged = stages.run(options.groups, end_s - time.monotonic(), options.row_limit_s)
+    print(table.render(judged), flush=True)
+    return served.ended(judged)
 
 
-def run_row(name: str, model: Path, scratch: Path, options: argparse.Namespace) -> dict[str, Any]:
-    flags = (*ROWS[name].flags, *(DRY_FLAGS if options.dry_run else DEVICE_FLAGS))
+def note(rows: served.Rows, options: argparse.Namespace) -> served.Rows:
+    judged = judge(rows)
+    served.write(options, judged, table.render)
+    ended = {name: row["failed"] or "ok" for name, row in judged.items()}
+    lines = {name: text.splitlines()[0][:120] for name, text in ended.items()}
+    print(f"ended so far: {lines}", flush=True)
+    return judged
+
+
+def run_row(name: str, model: Path, scratch: Path, stage: Stage, dry_run: bool) -> dict[str, Any]:
+    flags = (*ROWS[name].flags, *(DRY_FLAGS if dry_run else DEVICE_FLAGS))
     return served.run_row(
         scratch,
         ENVIRONMENT,
         {"flags": " ".join(ROWS[name].flags)},
-        lambda stack, row: serve(stack, model, flags, ROWS[name], row, options.row_limit_s),
+        lambda stack, row: serve(stack, model, flags, ROWS[name], row, stage),
     )
 
 
@@ -97,12 +116,17 @@ def serve(
     flags: Sequence[str],
     wanted: Row,
     row: dict[str, Any],
-    limit_s: float,
+    stage: Stage,
 ) -> None:
     began_s = time.monotonic()
-    frontend = stack.start_frontend(router_mode="kv", arguments=("--no-router-kv-events",))
+    arguments = ("--no-router-kv-events",)
+    frontend = stack.start_frontend(router_mode="kv", arguments=arguments, ready=False)
     worker = stack.start_worker("--model-path", str(model), "--served-model-name", NAME, *flags)
-    frontend.wait_for_model(NAME, deadline_s=limit_s)
+    try:
+        frontend.wait_for_model(NAME, deadline_s=stage.limit_s)
+    finally:
+        # One that did not register is taken down beside the next group's start.
+        stage.over()
     assert worker.system is not None
     row["registered_after_s"] = round(time.monotonic() - began_s, 1)
     row["runners"] = worker.system.get("/engine/server_info").json()["linear_attn_runners"]
@@ -164,7 +188,7 @@ def stop(worker: Worker, row: dict[str, Any]) -> None:
 
 def judge(rows: dict[str, Any]) -> dict[str, Any]:
     """Every data-parallel rank's answers beside the reference's."""
-    judged = {name: dict(row) for name, row in rows.items()}
+    judged = {name: dict(rows[name]) for name in ROWS if name in rows}
     reference = answers(rows.get(REFERENCE, {}), 0)
     for name, row in judged.items():
         if name == REFERENCE or reference is None:

@@ -9,8 +9,9 @@ Per repeat and worker one fresh process on the demo model, both kinds in turn, b
 - first answer: from that moment until the first chat answer (8 tokens) is complete;
 - later answers: the median of five more, the same size.
 
-Writes benchmarks/results/startup.json and startup.md. Other models and flags, for example on a
-GPU: ``--model DIR`` and flags after ``--``.
+Writes benchmarks/results/startup.json and startup.md. Other models and flags: ``--model DIR`` and
+flags after ``--``. ``--gpu``: the model and the flags of ``benchmarks.gpu_worker``, random weights
+(``--gpu-dry-run``: its tiny model, on the CPU platform); our worker alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
@@ -30,7 +32,9 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import gpu_worker
 from benchmarks.drain_proof.fleet import upstream_kind
+from benchmarks.gpu_rows import facts, served
 from tests.support.checkpoints import checkpoint
 from tests.support.stack import NOT_UP_YET, Frontend, Stack, Worker
 from tests.support.wait import wait_until
@@ -56,12 +60,15 @@ class Start(msgspec.Struct, frozen=True):
     later_answer_s: float
 
 
-def kinds() -> tuple[Kind, Kind]:
-    upstream = upstream_kind(checkpoint("gdn"))
-    return (
-        Kind("ours", "import sglang_worker.boot.serving, sglang_worker.engine.launch, sglang"),
-        Kind("upstream", "import dynamo.sglang.main, sglang", dict(upstream.environ)),
-    )
+OURS = Kind("ours", "import sglang_worker.boot.serving, sglang_worker.engine.launch, sglang")
+
+
+def kinds(only: str | None) -> list[Kind]:
+    if only == OURS.name:
+        return [OURS]
+    environ = dict(upstream_kind(checkpoint("gdn")).environ)
+    upstream = Kind("upstream", "import dynamo.sglang.main, sglang", environ)
+    return [OURS, upstream] if only is None else [upstream]
 
 
 def imports_s(kind: Kind, environ: Mapping[str, str]) -> float:
@@ -87,7 +94,7 @@ def answer_s(frontend: Frontend, number: int) -> float:
 
 
 def measure(kind: Kind, model: Path, flags: Sequence[str], deadline_s: float) -> Start:
-    with Stack() as stack:
+    with Stack(environ=served.sglang_environment()) as stack:
         loaded_s = imports_s(kind, stack.environ())
         frontend = stack.start_frontend()
         began_s = time.monotonic()
@@ -118,11 +125,13 @@ def wait_listed(frontend: Frontend, worker: Worker, deadline_s: float) -> None:
 
 
 def table(starts: Sequence[Start], command: str, flags: Sequence[str]) -> str:
+    device = f", {facts.device_name()}" if "--gpu" in command else ""
     lines = [
         "# Start and first request",
         "",
         f"`{command}`",
-        f"on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
+        f"on {os.cpu_count()} cores ({platform.machine()}){device}, Python "
+        f"{platform.python_version()}, "
         f"ai-dynamo {version('ai-dynamo')}, sglang {version('sglang')}, "
         f"{datetime.now(timezone.utc):%Y-%m-%d}; the kinds in turn, "
         "median (lowest to highest) in seconds. Worker flags: "
@@ -151,10 +160,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", default="startup")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--deadline-s", type=float, default=300.0)
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--gpu-dry-run", action="store_true")
     given, flags = parser.parse_known_args(argv)
     flags = [flag for flag in flags if flag != "--"]
-    model = given.model or checkpoint("gdn")
-    chosen = [kind for kind in kinds() if given.only in (None, kind.name)]
+    if not (given.gpu or given.gpu_dry_run):
+        return run(given, kinds(given.only), given.model or checkpoint("gdn"), flags)
+    sizes = gpu_worker.DEVICE_FLAGS if given.gpu else gpu_worker.DRY_FLAGS
+    with tempfile.TemporaryDirectory(prefix="startup-") as scratch:
+        model = gpu_worker.prepare_model(Path(scratch), dry_run=not given.gpu)
+        return run(given, [OURS], model, ["--load-format", "dummy", *sizes, *flags])
+
+
+def run(
+    given: argparse.Namespace, chosen: Sequence[Kind], model: Path, flags: Sequence[str]
+) -> int:
     starts = []
     for number in range(given.repeats):
         # The one that goes second finds warmer file caches: take turns.
@@ -163,6 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(msgspec.json.encode(starts[-1]).decode(), flush=True)
             # Written every time: a run that is cut short leaves what it has seen.
             command = f"python -m benchmarks.startup --repeats {given.repeats}"
+            command += " --gpu" if given.gpu else ""
             write(given.results / given.out, starts, command, flags)
     return 0
 

@@ -21,6 +21,10 @@ from benchmarks.gpu_rows.results import read_row
 FIRST_SHARE = 1.5
 # Of a wave's time, what it may spend until its engines are ready.
 START_SHARE = 0.6
+# Rows become ready close to each other: while one more does within this share, the start goes on,
+# and it goes on while none has, as far as the last share.
+STRAGGLER_SHARE = 0.05
+LATEST_SHARE = 0.85
 ROUND_LIMIT_S = 40.0
 # A wave that has less than this is not started.
 LEAST_S = 60.0
@@ -67,7 +71,7 @@ class _Wave:
         self._plan = plan
         self._began_s = time.monotonic()
         self._end_s = self._began_s + limit_s
-        self._start_end_s = self._began_s + START_SHARE * limit_s
+        self._limit_s = limit_s
         self._rows = dict(enumerate(rows, first))
         self._children: dict[int, RowProcess] = {}
 
@@ -76,8 +80,8 @@ class _Wave:
             for index, row in self._rows.items():
                 command = self._plan.command(row, index, self._end_s)
                 self._children[index] = RowProcess(command, self._log(index))
-            wait_for(lambda: all(map(self._settled, self._rows)), self._start_end_s)
-            ready = [index for index in self._rows if self._turn(index).ready.exists()]
+            self._wait_started()
+            ready = self._ready()
             for index, child in self._children.items():
                 # One that is not ready by now would compile while others are timed.
                 child.pause() if index in ready else child.end()
@@ -87,6 +91,24 @@ class _Wave:
             for child in self._children.values():
                 child.end()
         return [self._collected(index, row) for index, row in self._rows.items()]
+
+    def _wait_started(self) -> None:
+        latest_s = self._began_s + LATEST_SHARE * self._limit_s
+        until_s = self._began_s + START_SHARE * self._limit_s
+        while not wait_for(self._all_settled, until_s) and time.monotonic() < latest_s:
+            before = len(self._ready())
+            until_s = min(latest_s, time.monotonic() + STRAGGLER_SHARE * self._limit_s)
+            more = wait_for(lambda count=before: len(self._ready()) > count, until_s)
+            if before and not more:
+                return
+
+    def _ready(self) -> list[int]:
+        return [index for index in self._rows if self._turn(index).ready.exists()]
+
+    def _all_settled(self) -> bool:
+        return all(
+            self._children[index].ended or self._turn(index).ready.exists() for index in self._rows
+        )
 
     def _time(self, ready: Sequence[int]) -> None:
         for number in range(self._plan.rounds):
@@ -105,9 +127,6 @@ class _Wave:
         else:
             # It would take the next row's time too.
             child.end()
-
-    def _settled(self, index: int) -> bool:
-        return self._children[index].ended or self._turn(index).ready.exists()
 
     def _turn(self, index: int) -> Turn:
         return Turn(self._plan.folder, index)

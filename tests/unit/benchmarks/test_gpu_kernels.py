@@ -66,6 +66,15 @@ def test_a_row_that_crashes_or_hangs_is_named_and_the_others_are_timed(
     assert "no memory" in capsys.readouterr().out
 
 
+def test_rows_that_start_late_but_close_to_each_other_are_all_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waves, "START_SHARE", 0.0)
+    rows = [Row("one"), Row("two")]
+    found = list(waves.run(plan(tmp_path), [rows], total_s=120))
+    assert [(one["row"], one["rounds"]) for one in found] == [("one", 2), ("two", 2)]
+
+
 def test_a_wave_without_time_is_not_started(tmp_path: Path) -> None:
     found = list(waves.run(plan(tmp_path, least_s=60), [[Row("one", kind="mixed")]], total_s=1))
     assert found == [
