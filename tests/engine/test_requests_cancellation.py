@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -225,3 +227,17 @@ def test_hundreds_of_clients_that_come_and_go_leave_nothing(host: RequestHost) -
         assert len(answer.tokens()) == 3
 
     host.run(scene())
+
+
+def test_no_answer_waits_for_the_detokenizer_whose_text_nobody_reads(host: RequestHost) -> None:
+    names = host.engine.process_names
+    detokenizers = [pid for pid, name in names.items() if "detokenizer" in name]
+    assert len(detokenizers) == 1, names
+    request = host.request(stop_conditions={"max_tokens": 8, "ignore_eos": True})
+    os.kill(detokenizers[0], signal.SIGSTOP)
+    try:
+        answer = host.run(asyncio.wait_for(host.stream(request), 60))
+    finally:
+        os.kill(detokenizers[0], signal.SIGCONT)
+    assert len(answer.tokens()) == 8
+    assert answer.finish_reason == "length"

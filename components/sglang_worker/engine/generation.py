@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from sglang_worker.engine import compat
+from sglang_worker.engine import compat, compat_receive
 from sglang_worker.requests.errors import EndedByEngine
 
 FIRST_POLL_S = 0.002
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class Generation:
     """Used from the event loop's thread only."""
 
-    __slots__ = ("_first", "_ids", "_manager", "_stream", "ended", "failed", "stopped")
+    __slots__ = ("_first", "_ids", "_manager", "_pace", "_stream", "ended", "failed", "stopped")
 
     def __init__(self, tokenizer_manager: Any, fields: Mapping[str, Any], request_id: str) -> None:
         self._open(tokenizer_manager, *compat.new_request(fields, request_id))
@@ -38,6 +38,7 @@ class Generation:
         """``ids``: all ids of the request, a live set where SGLang makes more of them."""
         self._ids = ids
         self._manager = tokenizer_manager
+        self._pace = compat_receive.pace_of(tokenizer_manager)
         self._stream: AsyncIterator[Any] = compat.generate(tokenizer_manager, request)
         self._first: asyncio.Task[Any] | None = None
         # The client went away: nothing more is to be sent.
@@ -86,8 +87,11 @@ class Generation:
 
     async def rest(self) -> AsyncIterator[Any]:
         """All further outputs. After `stop` or `fail` it runs on until SGLang has let go."""
+        pace = self._pace
         async for output in self._stream:
             yield output
+            if pace.behind:
+                await pace.turn()
         self.ended = True
 
     def stop(self, _: object = None) -> None:

@@ -11,7 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from sglang_worker.config.worker_config import WorkerConfig
-from sglang_worker.engine import compat, compat_engine, compat_gateway, signals
+from sglang_worker.engine import (
+    compat,
+    compat_engine,
+    compat_gateway,
+    compat_outputs,
+    compat_receive,
+    signals,
+)
 from sglang_worker.engine.children import EntryPoint
 from sglang_worker.engine.control import EngineControl
 from sglang_worker.engine.death import Death, DeathWatch
@@ -60,6 +67,7 @@ class WorkerEngine:
 
     def begin(self) -> None:
         """Let the tokenizer manager receive; SGLang would do so at the first request."""
+        compat_receive.watch(self.tokenizer_manager)
         compat.start_receiving(self.tokenizer_manager)
 
     @property
@@ -138,9 +146,10 @@ def start_engine(
     """
     compat.check_version()
     record = compat_engine.LaunchRecord(prefer_fork)
+    reader = compat_outputs.reader_of_text(config, server_args)
     began_s = time.monotonic()
     try:
-        with compat_gateway.kept_title():
+        with compat_gateway.kept_title(), compat_outputs.sent_directly(reader is None):
             engine = compat_engine.new_engine(
                 server_args, record, scheduler_entry, DETOKENIZER_ENTRY
             )

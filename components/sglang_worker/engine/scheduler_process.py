@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sglang_worker.engine import compat_stream_hooks, grammar_guard, heartbeat
+from sglang_worker.engine import compat_outputs, compat_stream_hooks, grammar_guard, heartbeat
 from sglang_worker.runners.folder import VARIABLE as REPORT_FOLDER
 from sglang_worker.runners.process import identity_of
 from sglang_worker.runners.process import run_scheduler_process as run_with_reports
@@ -28,6 +28,7 @@ _STEPS = {
 def run_scheduler_process(*arguments: Any) -> None:
     """Run SGLang's scheduler until it ends."""
     grammar_guard.install()
+    compat_outputs.install()
     report_steps(os.environ.get(phases.VARIABLE))
     compat_stream_hooks.install(os.environ.get(REPORT_FOLDER))
     turn_with_the_loop(os.environ.get(REPORT_FOLDER), *arguments)

@@ -1,0 +1,107 @@
+"""Who reads SGLang's text, and how schedulers learn that nobody does."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from sglang_worker.config.worker_config import (
+    EndpointAddress,
+    EngineFlags,
+    ModelSettings,
+    SystemSettings,
+    WorkerConfig,
+    WorkerType,
+)
+from sglang_worker.engine import compat_outputs
+from sglang_worker.engine.compat_outputs import VARIABLE, reader_of_text, sent_directly
+from sglang_worker.system.grammar import parse_descriptors
+
+PLAIN = WorkerConfig(
+    WorkerType.AGGREGATED, EndpointAddress("dynamo", "backend", "generate"), EngineFlags()
+)
+
+
+def with_routes(*texts: str) -> WorkerConfig:
+    return msgspec.structs.replace(PLAIN, system=SystemSettings(routes=parse_descriptors(texts)))
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "reader"),
+    [
+        (PLAIN, {}, None),
+        (PLAIN, {"log_requests": False}, None),
+        (PLAIN, {"log_requests": True}, "--log-requests"),
+        (
+            msgspec.structs.replace(PLAIN, model=ModelSettings(use_sglang_tokenizer=True)),
+            {},
+            "--use-sglang-tokenizer",
+        ),
+        (msgspec.structs.replace(PLAIN, gateway_workers=2), {}, "--gateway-workers"),
+        (with_routes("ask=generate"), {}, "--engine-route ask=generate"),
+        (with_routes("generate"), {}, "--engine-route generate"),
+        (with_routes("ask=async_generate"), {}, "--engine-route ask=async_generate"),
+        (with_routes("ask=generate_request:tm"), {}, "--engine-route ask=generate_request:tm"),
+        (with_routes("flush_cache", "pause=pause_generation:tm"), {}, None),
+    ],
+)
+def test_text_is_made_only_for_whom_it_reaches(
+    config: WorkerConfig, args: dict[str, Any], reader: str | None
+) -> None:
+    assert reader_of_text(config, SimpleNamespace(**args)) == reader
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("before", [None, "1"])
+def test_only_schedulers_that_start_inside_are_told(
+    wanted: bool, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if before is not None:
+        monkeypatch.setenv(VARIABLE, before)
+    with pytest.raises(ZeroDivisionError), sent_directly(wanted):
+        assert bool(os.environ.get(VARIABLE)) is wanted
+        _ = 1 / 0
+    assert os.environ.get(VARIABLE) == before
+
+
+class Channels:
+    @classmethod
+    def create(cls, *, port_args: str, skip_tokenizer_init: bool) -> tuple[str, bool]:
+        return port_args, skip_tokenizer_init
+
+
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    copy = type("Channels", (Channels,), {})
+    monkeypatch.setattr(compat_outputs, "_channels", lambda: copy)
+    return copy
+
+
+def test_a_scheduler_that_was_told_sends_past_the_detokenizer(
+    channels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    assert compat_outputs.install()
+    assert channels.create(port_args="ports", skip_tokenizer_init=False) == ("ports", True)
+
+
+def test_a_scheduler_that_was_not_told_is_left_as_it_is(
+    channels: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert not compat_outputs.install()
+    assert channels.create(port_args="ports", skip_tokenizer_init=False) == ("ports", False)
+
+
+def test_an_sglang_without_the_shorter_way_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setattr(compat_outputs, "_channels", lambda: None)
+    assert not compat_outputs.install()
+
+
+def test_this_sglang_has_the_shorter_way() -> None:
+    assert compat_outputs._channels() is not None
