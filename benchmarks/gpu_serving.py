@@ -6,7 +6,9 @@
 Same model, same arguments, same prompts, all alive at once and asked in turn; random weights, no
 prefix cache. "stream" asks for every token as it comes, "whole" for whole answers. Rates are
 generated tokens (decode) or prompt tokens (prefill) per second of wall time of a whole batch.
-``--gateway-workers N`` adds a worker with N gateways; CPU per token then adds its processes up.
+``--gateway-workers N`` adds a worker with N gateways, ``--before DIR`` one whose package comes from
+another checkout's ``components``; CPU per token adds all relaying processes up. ``--profile DIR``
+notes the busiest threads of every shape, and what py-spy saw of the largest decode batch.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,19 +27,18 @@ from typing import Any
 import msgspec
 from sglang_worker.demo.vocabulary import VOCABULARY_SIZE
 
-from benchmarks.gateways import gateway_pids
-from benchmarks.gpu_rates import cpu
+from benchmarks.gpu_rates import cpu, pyspy, threads
 from benchmarks.gpu_rates.bare import BareEngine
-from benchmarks.gpu_rates.http_load import Load, first_median_ms
+from benchmarks.gpu_rates.http_load import first_median_ms
+from benchmarks.gpu_rates.served import Served, start, variants
 from benchmarks.gpu_rates.serving_table import tables
 from benchmarks.gpu_rates.shapes import prompts
 from benchmarks.gpu_rows import facts
 from benchmarks.gpu_rows.options import engine_options
-from benchmarks.gpu_rows.served import sglang_environment
-from benchmarks.gpu_worker import DEVICE_FLAGS, DRY_FLAGS, NAME, START_DEADLINE_S, prepare_model
-from tests.support.stack import Stack
+from benchmarks.gpu_worker import DEVICE_FLAGS, DRY_FLAGS, prepare_model
 
 RESULTS = Path(__file__).parent / "results"
+PROFILED = ("bare", "worker", "worker before")
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -53,44 +53,22 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 DEVICE_SHAPES = (
-    *(Shape("decode", batch, 128, 256) for batch in (1, 32, 128)),
-    *(Shape("prefill", batch, 4096, 8) for batch in (1, 32)),
+    *(Shape("decode", batch, 128, 256) for batch in (128, 32, 1)),
+    *(Shape("prefill", batch, 4096, 8) for batch in (1, 32, 128)),
 )
-DRY_SHAPES = (Shape("decode", 1, 8, 8), Shape("decode", 4, 8, 8), Shape("prefill", 2, 60, 2))
+DRY_SHAPES = (Shape("decode", 4, 8, 8), Shape("decode", 1, 8, 8), Shape("prefill", 2, 60, 2))
+# Schedulers without work sleep, for all systems, or the idle ones would take a core each.
+IDLE_FLAG = "--sleep-on-idle"
 SIZE_FLAGS = (
-    *("--max-total-tokens", "200000", "--max-running-requests", "128"),
+    *("--max-total-tokens", "600000", "--max-running-requests", "128"),
     *("--max-mamba-cache-size", "160", "--cuda-graph-max-bs-decode", "128"),
     *("--cuda-graph-bs-decode", "1", "32", "128", "--disable-radix-cache"),
+    *("--mem-fraction-static", "0.8"),
 )
-# By name: the worker as it is, and SGLang handing over eight tokens at a time.
-WORKERS: dict[str, tuple[str, ...]] = {
-    "worker": (),
-    "worker, interval 8": ("--stream-interval", "8"),
-}
 
 
-class Served(msgspec.Struct, frozen=True):
-    """A worker behind a frontend of its own, and the load for it."""
-
-    load: Load
-    worker_pid: int
-    frontend_pid: int
-    gateway_pids: tuple[int, ...] = ()
-
-    def worker_spent_s(self) -> float:
-        """CPU time of the processes that relay, and of the one that owns the engine."""
-        return sum(cpu.spent_s(pid) for pid in (self.worker_pid, *self.gateway_pids))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    flags = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    flags.add_argument("--results", type=Path, default=Path("gpu_serving.part.json"))
-    flags.add_argument("--repeats", type=int, default=5)
-    flags.add_argument("--total", type=float, default=330.0, help="seconds; later shapes are left")
-    flags.add_argument("--gateway-workers", type=int, default=1, help="one more worker with these")
-    flags.add_argument("--dry-run", action="store_true", help="a tiny model on the CPU platform")
-    flags.add_argument("--render", type=Path)
-    options = flags.parse_args(argv)
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
     if options.render:
         return _render(options.render)
     deadline_s = time.monotonic() + options.total
@@ -101,19 +79,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         fit_vocabulary(model)
         bare = BareEngine(_engine_options(model, options.dry_run), scratch / "bare.log")
         stacks.callback(bare.close)
-        workers = with_gateways(options.gateway_workers)
-        served = _start(stacks, scratch, model, options.dry_run, workers)
+        flags = DRY_FLAGS if options.dry_run else (*DEVICE_FLAGS, *SIZE_FLAGS)
+        wanted = variants(options.gateway_workers, options.before)
+        served = start(stacks, scratch, model, (*flags, IDLE_FLAG), wanted)
         bare.wait_up()
-        for shape in DRY_SHAPES if options.dry_run else DEVICE_SHAPES:
+        shapes = DRY_SHAPES if options.dry_run else DEVICE_SHAPES
+        for shape in shapes:
             if time.monotonic() > deadline_s:
                 found["rows"].append({"shape": msgspec.to_builtins(shape), "left": True})
                 continue
-            found["rows"].append(_measure(bare, served, shape, options.repeats))
+            found["rows"].append(_measure(bare, served, shape, options))
+            options.results.write_text(json.dumps(found, indent=1))
+        if options.profile:
+            found["profiles"] = _profiles(bare, served, shapes[0], options.profile)
             options.results.write_text(json.dumps(found, indent=1))
         for one in served.values():
             one.load.close()
     print(tables(found["rows"]))
+    print(json.dumps([row.get("threads") for row in found["rows"]], indent=1))
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    flags = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    flags.add_argument("--results", type=Path, default=Path("gpu_serving.part.json"))
+    flags.add_argument("--repeats", type=int, default=5)
+    flags.add_argument("--modes", default="stream,whole", help="of stream and whole")
+    flags.add_argument("--total", type=float, default=330.0, help="seconds; later shapes are left")
+    flags.add_argument("--gateway-workers", type=int, default=1, help="one more worker with these")
+    flags.add_argument("--before", default="", help="another checkout's components folder")
+    flags.add_argument("--profile", type=Path, help="a folder for py-spy's stacks")
+    flags.add_argument("--dry-run", action="store_true", help="a tiny model on the CPU platform")
+    flags.add_argument("--render", type=Path)
+    return flags
 
 
 def fit_vocabulary(model: Path) -> None:
@@ -123,61 +121,15 @@ def fit_vocabulary(model: Path) -> None:
     file.write_text(json.dumps({**config, "vocab_size": VOCABULARY_SIZE}))
 
 
-def with_gateways(count: int) -> dict[str, tuple[str, ...]]:
-    """`WORKERS`, and one with ``count`` gateways if they are several."""
-    if count <= 1:
-        return WORKERS
-    return {**WORKERS, f"worker, {count} gateways": ("--gateway-workers", str(count))}
-
-
-def _start(
-    stacks: ExitStack,
-    scratch: Path,
-    model: Path,
-    dry_run: bool,
-    workers: Mapping[str, Sequence[str]],
-) -> dict[str, Served]:
-    flags = DRY_FLAGS if dry_run else (*DEVICE_FLAGS, *SIZE_FLAGS, "--mem-fraction-static", "0.8")
-    started = {}
-    for name, more in workers.items():
-        stack = stacks.enter_context(
-            Stack(scratch / name.replace(", ", "-").replace(" ", ""), sglang_environment())
-        )
-        frontend = stack.start_frontend(migration_limit=0)
-        worker = stack.start_worker(
-            *("--model-path", str(model), "--served-model-name", NAME, "--load-format", "dummy"),
-            *flags,
-            *more,
-        )
-        started[name] = (frontend, worker)
-    for frontend, worker in started.values():
-        worker.wait_for(
-            lambda worker=worker: worker.system.get("/ready").status == 200,  # type: ignore[misc]
-            "the worker is ready",
-            deadline_s=START_DEADLINE_S,
-            ignore=(OSError,),
-        )
-        frontend.wait_for_model(NAME)
-    return {
-        name: Served(
-            Load(f"http://127.0.0.1:{frontend.http_port}", NAME),
-            worker.pid,
-            frontend.pid,
-            gateway_pids(worker.pid),
-        )
-        for name, (frontend, worker) in started.items()
-    }
-
-
 def _engine_options(model: Path, dry_run: bool) -> dict[str, Any]:
     """The worker's flags as arguments of `sgl.Engine`."""
-    own = {"log_level": "warning", "port": 32100, "nccl_port": 42100}
+    own = {"log_level": "warning", "port": 32100, "nccl_port": 42100, "sleep_on_idle": True}
     if dry_run:
         only_model = {"model_path": str(model), "load_format": "dummy", "skip_tokenizer_init": True}
         dry = {"dtype": "float32", "attention_backend": "triton", "device": "cpu"}
         return {**only_model, "random_seed": 7, **own, **dry}
     sizes = {
-        "max_total_tokens": 200000,
+        "max_total_tokens": 600000,
         "max_running_requests": 128,
         "max_mamba_cache_size": 160,
         "context_length": 8192,
@@ -196,27 +148,45 @@ class Book(msgspec.Struct):
     # CPU microseconds per token of the worker's and the frontend's process.
     worker_us: list[float] = []
     frontend_us: list[float] = []
+    # The busiest threads of the last round.
+    threads: list[str] = []
+
+
+def _profiles(
+    bare: BareEngine, served: dict[str, Served], shape: Shape, folder: Path
+) -> dict[str, Any]:
+    """What py-spy saw of the processes that hand out tokens, at ``shape``, streamed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = prompts(shape.batch, shape.prompt_tokens, 0, VOCABULARY_SIZE)
+    found = {}
+    for name in PROFILED:
+        if name == "bare":
+            pid, ask = bare.pid, lambda: bare.round(ids, shape.new_tokens, stream=True)
+        elif (one := served.get(name)) is not None:
+            pid, ask = (
+                one.worker_pid,
+                lambda o=one: o.load.round(ids, shape.new_tokens, stream=True),
+            )
+        else:
+            continue
+        found[name] = pyspy.record(pid, ask, folder / f"{name.replace(' ', '-')}.folded")
+    return found
 
 
 def _measure(
-    bare: BareEngine, served: dict[str, Served], shape: Shape, repeats: int
+    bare: BareEngine, served: dict[str, Served], shape: Shape, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Every way in turn, whole answers and streams; the first round of each is a warm-up."""
+    """Every way in turn; the first round of each is a warm-up."""
     books: dict[str, Book] = {}
-    wanted = shape.batch * shape.new_tokens
-    for turn in range(repeats + 1):
+    for turn in range(options.repeats + 1):
         ids = prompts(shape.batch, shape.prompt_tokens, turn, VOCABULARY_SIZE)
-        for stream, how in ((False, "whole"), (True, "stream")):
-            answer = bare.round(ids, shape.new_tokens, stream=stream)
-            _require(answer["tokens"], wanted)
-            if turn:
-                book = books.setdefault(f"bare {how}", Book())
-                book.seconds.append(answer["seconds"])
-                book.first_ms += [answer["first_ms"]] if stream else []
+        for how in options.modes.split(","):
+            stream = how == "stream"
+            _ask_bare(bare, ids, shape.new_tokens, stream, books.setdefault(f"bare {how}", Book()))
             for name, one in served.items():
                 _ask(one, ids, shape.new_tokens, stream, books.setdefault(f"{name} {how}", Book()))
-                if not turn:
-                    books[f"{name} {how}"] = Book()
+        if not turn:
+            books.clear()
     counted = shape.batch * (shape.prompt_tokens if shape.counts_prompts else shape.new_tokens)
     return {
         "shape": msgspec.to_builtins(shape),
@@ -231,13 +201,29 @@ def _measure(
             for name, book in books.items()
             if book.worker_us
         },
+        "threads": {name: book.threads for name, book in books.items()},
     }
+
+
+def _ask_bare(
+    bare: BareEngine, ids: list[list[int]], new_tokens: int, stream: bool, book: Book
+) -> None:
+    before, began_s = threads.look({"bare": bare.pid}), time.monotonic()
+    answer = bare.round(ids, new_tokens, stream=stream)
+    _require(answer["tokens"], len(ids) * new_tokens)
+    book.threads = threads.shares(
+        before, threads.look({"bare": bare.pid}), time.monotonic() - began_s
+    )
+    book.seconds.append(answer["seconds"])
+    book.first_ms += [answer["first_ms"]] if stream else []
 
 
 def _ask(one: Served, ids: list[list[int]], new_tokens: int, stream: bool, book: Book) -> None:
     before = (one.worker_spent_s(), cpu.spent_s(one.frontend_pid))
+    busy = threads.look(one.pids())
     outcome = one.load.round(ids, new_tokens, stream=stream)
     _require(outcome.tokens, len(ids) * new_tokens)
+    book.threads = threads.shares(busy, threads.look(one.pids()), outcome.ended_s - outcome.began_s)
     spent = (one.worker_spent_s() - before[0], cpu.spent_s(one.frontend_pid) - before[1])
     book.seconds.append(outcome.ended_s - outcome.began_s)
     book.worker_us.append(round(1e6 * spent[0] / outcome.tokens, 1))

@@ -35,6 +35,10 @@ class BareEngine:
             start_new_session=True,
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def wait_up(self) -> None:
         self._reply()
 

@@ -28,7 +28,9 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
             lines.append(markdown.line([name, "no time was left", *[""] * (len(head) - 2)]))
             continue
         lines += [
-            markdown.line([name, how, *_figures(row, how, workers)]) for how in ("whole", "stream")
+            markdown.line([name, how, *_figures(row, how, workers)])
+            for how in ("whole", "stream")
+            if f"bare {how}" in row["tokens_per_s"]
         ]
     return "\n".join([*lines, ""])
 
