@@ -15,7 +15,8 @@ PACKAGES = ("torch", "sglang", "diffusers", "transformers", "ai-dynamo-runtime")
 def machine() -> dict[str, str]:
     import torch
 
-    command = " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    given = [Path(one).name if one.startswith("/") else one for one in sys.argv[1:]]
+    command = " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *given])
     found = {"python": platform.python_version(), "command": command}
     found["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     for name in PACKAGES:
