@@ -47,7 +47,7 @@ class Deployment:
         self._model = model
         self._sections = stack.folder / "disagg.yaml"
         self._sections.write_text(SECTIONS)
-        self.frontend: Frontend = stack.start_frontend(migration_limit=3)
+        self.frontend: Frontend = stack.start_frontend(migration_limit=3, ready=False)
         self.workers: dict[str, Worker] = {}
 
     @property

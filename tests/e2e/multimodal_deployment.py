@@ -133,7 +133,7 @@ def deploy(
 ) -> Iterator[Deployment]:
     """A frontend, and one worker per keyword with these flags."""
     with Stack(environ=NO_FABRIC) as stack:
-        frontend = stack.start_frontend(environ=frontend_environ)
+        frontend = stack.start_frontend(environ=frontend_environ, ready=False)
         workers = {
             name: stack.start_worker(
                 *model_flags(checkpoint), "--enable-multimodal", *more, name=name

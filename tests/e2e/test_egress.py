@@ -33,7 +33,7 @@ def start(stack: Stack, model: Path, *arguments: str) -> Worker:
 @pytest.fixture(scope="module")
 def deployment(tiny_model: Path) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
-        frontend = stack.start_frontend(migration_limit=1)
+        frontend = stack.start_frontend(migration_limit=1, ready=False)
         worker = start(stack, tiny_model)
         frontend.wait_for_model(MODEL)
         yield frontend, worker
@@ -77,7 +77,7 @@ def test_hanging_up_on_a_stalled_stream_ends_it(deployment: tuple[Frontend, Work
 def test_a_worker_with_a_stalled_reader_stops_on_sigterm_once_the_reader_is_gone(
     stack: Stack, tiny_model: Path
 ) -> None:
-    frontend = stack.start_frontend()
+    frontend = stack.start_frontend(ready=False)
     worker = start(stack, tiny_model)
     frontend.wait_for_model(MODEL)
     slow = unread(frontend)
@@ -90,7 +90,7 @@ def test_a_worker_with_a_stalled_reader_stops_on_sigterm_once_the_reader_is_gone
 def test_an_error_after_pushed_tokens_moves_the_request_to_another_worker(
     stack: Stack, tiny_model: Path, error: str, tokens: int
 ) -> None:
-    frontend = stack.start_frontend(migration_limit=3)
+    frontend = stack.start_frontend(migration_limit=3, ready=False)
     failing = start(stack, tiny_model, "--fail", error, "--fail-after", str(tokens))
     start(stack, tiny_model)
     frontend.wait_for_model(MODEL)
@@ -101,7 +101,7 @@ def test_an_error_after_pushed_tokens_moves_the_request_to_another_worker(
 
 
 def test_a_refusal_has_its_status_and_message(stack: Stack, tiny_model: Path) -> None:
-    frontend = stack.start_frontend()
+    frontend = stack.start_frontend(ready=False)
     start(stack, tiny_model, "--fail", "InvalidArgument")
     frontend.wait_for_model(MODEL)
     reply = frontend.client.chat(MODEL, "hello", max_tokens=4)

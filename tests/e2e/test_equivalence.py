@@ -45,7 +45,7 @@ def pair(checkpoint: Callable[[str], Path]) -> Iterator[Pair]:
             "sglang-server",
             {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TORCHDYNAMO_DISABLE": "1"},
         )
-        frontend = stack.start_frontend()
+        frontend = stack.start_frontend(ready=False)
         stack.start_worker(*model)
         client = OpenAIClient(f"http://127.0.0.1:{port}")
         server.wait_for(

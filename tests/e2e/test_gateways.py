@@ -47,9 +47,9 @@ class Deployment:
 
     def __init__(self, folder: Path) -> None:
         self.stack = Stack(folder)
-        self.frontend: Frontend = self.stack.start_frontend(migration_limit=3)
+        self.frontend: Frontend = self.stack.start_frontend(migration_limit=3, ready=False)
         self.kv: Frontend = self.stack.start_frontend(
-            router_mode="kv", arguments=("--event-plane", "zmq")
+            router_mode="kv", arguments=("--event-plane", "zmq"), ready=False
         )
         events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}"}
         flags = ("--enable-metrics", "--kv-events-config", json.dumps(events))

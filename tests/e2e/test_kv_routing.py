@@ -53,7 +53,10 @@ class Fleet:
 
     def start_frontend(self) -> Frontend:
         return self.stack.start_frontend(
-            router_mode="kv", migration_limit=1, arguments=("--event-plane", "zmq")
+            router_mode="kv",
+            migration_limit=1,
+            arguments=("--event-plane", "zmq"),
+            ready=False,
         )
 
     def _start(self, model: str, number: int) -> Worker:

@@ -65,7 +65,7 @@ class Deployment:
 @pytest.fixture(scope="module")
 def deployed(checkpoint: Callable[[str], Path]) -> Iterator[Deployment]:
     with Stack() as stack:
-        frontend = stack.start_frontend()
+        frontend = stack.start_frontend(ready=False)
         worker = stack.start_worker(
             *("--model-path", str(checkpoint("dllm")), "--served-model-name", MODEL),
             *("--dllm-algorithm", "LowConfidence", "--engine-route", "generate"),

@@ -37,7 +37,7 @@ def deployed(
 ) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
         # Without its JSON log the frontend drops the trace and the client's id.
-        frontend = stack.start_frontend(environ={"DYN_LOGGING_JSONL": "1"})
+        frontend = stack.start_frontend(environ={"DYN_LOGGING_JSONL": "1"}, ready=False)
         worker = stack.start_worker(
             "--model-path",
             str(checkpoint("gdn")),

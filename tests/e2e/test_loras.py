@@ -64,7 +64,7 @@ def adapter(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="module")
 def deployed(checkpoint: Callable[[str], Path]) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
-        frontend = stack.start_frontend(migration_limit=1)
+        frontend = stack.start_frontend(migration_limit=1, ready=False)
         flags = ["--model-path", str(checkpoint("dense")), "--served-model-name", MODEL]
         flags += ["--enable-lora", "--max-lora-rank", str(RANK)]
         worker = stack.start_worker(*flags, "--lora-target-modules", "q_proj", "v_proj")

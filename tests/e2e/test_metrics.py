@@ -40,7 +40,7 @@ class Metered:
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
         self.stack = Stack(folder)
-        frontend = self.stack.start_frontend()
+        frontend = self.stack.start_frontend(ready=False)
         events = {"publisher": "zmq", "endpoint": f"tcp://*:{free_port()}"}
         self.worker: Worker = self.stack.start_worker(
             "--model-path",

@@ -49,7 +49,7 @@ class Deployment:
 @pytest.fixture(scope="module")
 def deployed(checkpoint: Callable[[str], Path]) -> Iterator[Deployment]:
     with Stack() as stack:
-        frontend = stack.start_frontend(migration_limit=1)
+        frontend = stack.start_frontend(migration_limit=1, ready=False)
         worker = stack.start_worker(
             "--model-path", str(checkpoint("gdn")), "--served-model-name", MODEL
         )

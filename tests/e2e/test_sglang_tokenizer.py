@@ -16,7 +16,7 @@ MODEL = "demo"
 @pytest.fixture(scope="module")
 def deployed(checkpoint: Callable[[str], Path]) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
-        frontend = stack.start_frontend(migration_limit=1)
+        frontend = stack.start_frontend(migration_limit=1, ready=False)
         flags = ["--model-path", str(checkpoint("dense")), "--served-model-name", MODEL]
         worker = stack.start_worker(*flags, "--use-sglang-tokenizer")
         frontend.wait_for_model(MODEL, deadline_s=180)

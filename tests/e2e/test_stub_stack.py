@@ -18,7 +18,7 @@ MODEL = "stub"
 @pytest.fixture(scope="module")
 def deployment(tiny_model: Path) -> Iterator[tuple[Frontend, Worker]]:
     with Stack() as stack:
-        frontend = stack.start_frontend(migration_limit=1)
+        frontend = stack.start_frontend(migration_limit=1, ready=False)
         worker = stack.start_stub(tiny_model, "--delay-ms", "20")
         frontend.wait_for_model(MODEL)
         yield frontend, worker
@@ -52,7 +52,7 @@ def test_hanging_up_at_a_token_reaches_the_worker(deployment: tuple[Frontend, Wo
 
 
 def test_an_error_before_the_first_token_has_its_status(stack: Stack, tiny_model: Path) -> None:
-    frontend = stack.start_frontend()
+    frontend = stack.start_frontend(ready=False)
     stack.start_stub(tiny_model, "--fail", "InvalidArgument")
     frontend.wait_for_model(MODEL)
     reply = frontend.client.chat(MODEL, "hello", max_tokens=4)

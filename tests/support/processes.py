@@ -48,6 +48,7 @@ class ManagedProcess:
         log_path.parent.mkdir(parents=True, exist_ok=True)
         self._log: IO[bytes] = log_path.open("ab")
         self._known: frozenset[Identity] = frozenset()
+        self._asked_to_stop = False
         self._popen = subprocess.Popen(
             self.command,
             stdin=subprocess.DEVNULL,
@@ -127,13 +128,20 @@ class ManagedProcess:
                 f"{self.name} still runs after {deadline_s} s\n{self.tail()}"
             ) from None
 
+    def ask_to_stop(self) -> None:
+        """What `stop` begins with, for several that end side by side. Workers take a second SIGTERM
+        for impatience and end at once, so it is sent once."""
+        if not self._asked_to_stop:
+            self._asked_to_stop = True
+            self.send(signal.SIGTERM)
+
     def stop(self, *, deadline_s: float = 30.0, leak_deadline_s: float = 10.0) -> int:
         """SIGTERM, wait, then SIGKILL for all; returns the exit code.
 
         Raises :class:`LeakedProcesses` when descendants outlive the command by more than
         ``leak_deadline_s`` seconds. Calling it again is harmless.
         """
-        self.send(signal.SIGTERM)
+        self.ask_to_stop()
         try:
             self._popen.wait(deadline_s)
         except subprocess.TimeoutExpired:

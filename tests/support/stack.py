@@ -29,6 +29,8 @@ PLANES = {
     "DYN_TCP_RESPONSE_STREAM_HOST": "127.0.0.1",
     "DYN_EVENT_PLANE_HOST": "127.0.0.1",
 }
+# Nobody asks a stack that is taken down; what is about the grace before an end sets its own.
+NO_GRACE = {"DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": "0"}
 
 
 class Frontend(ManagedProcess):
@@ -63,7 +65,7 @@ class Worker(ManagedProcess):
 
 
 class Stack:
-    """Starts processes that share one discovery folder; leaving it stops them in reverse order."""
+    """Starts processes that share one discovery folder; leaving it ends them, side by side."""
 
     def __init__(
         self, folder: Path | None = None, environ: Mapping[str, str] | None = None
@@ -74,7 +76,8 @@ class Stack:
         self.folder = folder or Path(self._scratch.name if self._scratch else ".")
         self.kv_folder = self.folder / "discovery"
         self.kv_folder.mkdir(parents=True, exist_ok=True)
-        self._shared = {**PLANES, "DYN_FILE_KV": str(self.kv_folder), **(environ or {})}
+        place = {"DYN_FILE_KV": str(self.kv_folder)}
+        self._shared = {**PLANES, **NO_GRACE, **place, **(environ or {})}
         self._started: list[ManagedProcess] = []
 
     def environ(self, overrides: Mapping[str, str | None] | None = None) -> dict[str, str]:
@@ -88,9 +91,14 @@ class Stack:
         http_port: int | None = None,
         arguments: Sequence[str] = (),
         environ: Mapping[str, str | None] | None = None,
+        ready: bool = True,
         ready_deadline_s: float = 60.0,
     ) -> Frontend:
-        """Returns once the frontend answers HTTP; models may still be unknown."""
+        """Returns once the frontend answers HTTP; models may still be unknown.
+
+        Not ``ready``: returns at once, so that workers start beside it. `Frontend.wait_for_model`
+        waits for both.
+        """
         port = http_port or free_port()
         command = [sys.executable, "-m", "dynamo.frontend", "--http-host", "127.0.0.1"]
         command += ["--http-port", str(port), "--router-mode", router_mode]
@@ -99,12 +107,13 @@ class Stack:
         frontend.http_port = port
         frontend.neighbours = self._started
         frontend.client = OpenAIClient(f"http://127.0.0.1:{port}")
-        frontend.wait_for(
-            lambda: frontend.client.get("/v1/models").status == 200,
-            "the frontend answers",
-            deadline_s=ready_deadline_s,
-            ignore=NOT_UP_YET,
-        )
+        if ready:
+            frontend.wait_for(
+                lambda: frontend.client.get("/v1/models").status == 200,
+                "the frontend answers",
+                deadline_s=ready_deadline_s,
+                ignore=NOT_UP_YET,
+            )
         return frontend
 
     def start_worker(
@@ -177,12 +186,15 @@ class Stack:
         return process
 
     def stop(self) -> None:
-        """Last started first, each whatever became of the others; a fault is raised at the end."""
+        """All are told at once and end side by side, each whatever becomes of the others; a fault
+        is raised at the end."""
         with contextlib.ExitStack() as leaving:
             if self._scratch is not None:
                 leaving.callback(self._scratch.cleanup)
             for process in self._started:
                 leaving.callback(process.stop)
+            for process in self._started:
+                process.ask_to_stop()
 
     def tails(self) -> str:
         return "\n".join(process.tail() for process in self._started)
