@@ -6,6 +6,7 @@ the same.
 
 from __future__ import annotations
 
+import functools
 import http.client
 import http.server
 import json
@@ -49,40 +50,53 @@ SERVER_FLAGS = (
 QUIET = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TORCHDYNAMO_DISABLE": "1"}
 
 
-@pytest.fixture(scope="module")
-def by_sglang(checkpoint: Callable[[str], Path]) -> dict[str, tuple[str, int, int]]:
-    """SGLang's own server, gone again when this returns."""
-    port = free_port()
-    with Stack() as stack:
-        command = [*SERVER, "--port", str(port), *model_flags(checkpoint), *SERVER_FLAGS]
-        server = stack._start(ManagedProcess, [*command, "--enable-multimodal"], "server", QUIET)
-        client = OpenAIClient(f"http://127.0.0.1:{port}")
-        server.wait_for(
-            lambda: client.get("/health_generate").status == 200,
+Answers = dict[str, tuple[str, int, int]]
+
+
+class Sglang:
+    """SGLang's own server, which ends once it has been asked everything."""
+
+    def __init__(self, stack: Stack, flags: tuple[str, ...]) -> None:
+        port = free_port()
+        command = [*SERVER, "--port", str(port), *flags, *SERVER_FLAGS, "--enable-multimodal"]
+        self._server = stack._start(ManagedProcess, command, "server", QUIET)
+        self._client = OpenAIClient(f"http://127.0.0.1:{port}")
+
+    @functools.cached_property
+    def answers(self) -> Answers:
+        self._server.wait_for(
+            lambda: self._client.get("/health_generate").status == 200,
             "SGLang's server answers",
             deadline_s=180,
             interval_s=0.5,
             ignore=NOT_UP_YET,
         )
         asked = CASES | VIDEO_CASES
-        return {name: answer(ask(client, parts)) for name, parts in asked.items()}
+        found = {name: answer(ask(self._client, parts)) for name, parts in asked.items()}
+        self._server.stop()
+        return found
 
 
 @pytest.fixture(scope="module")
-def expected(
-    by_sglang: dict[str, tuple[str, int, int]],
-) -> dict[str, tuple[str, int, int]]:
+def sglang(checkpoint: Callable[[str], Path]) -> Iterator[Sglang]:
+    """Started here and waited for when its answers are wanted: the first deployment starts beside
+    it."""
+    with Stack() as stack:
+        yield Sglang(stack, model_flags(checkpoint))
+
+
+# For each test anew: what is wanted for a whole module is made before the deployment of a class.
+@pytest.fixture
+def expected(sglang: Sglang) -> Answers:
     """To the requests that every deployment takes."""
-    found = {name: by_sglang[name] for name in CASES}
+    found = {name: sglang.answers[name] for name in CASES}
     assert len({text for text, _, _ in found.values()}) == len(found), "the cases do not differ"
     return found
 
 
-@pytest.fixture(scope="module")
-def expected_of_videos(
-    by_sglang: dict[str, tuple[str, int, int]],
-) -> dict[str, tuple[str, int, int]]:
-    return {name: by_sglang[name] for name in VIDEO_CASES}
+@pytest.fixture
+def expected_of_videos(sglang: Sglang) -> Answers:
+    return {name: sglang.answers[name] for name in VIDEO_CASES}
 
 
 @pytest.fixture(scope="module")
@@ -101,16 +115,16 @@ class TestNative:
     """`--enable-multimodal`: SGLang encodes."""
 
     @pytest.fixture(scope="class")
-    def deployed(self, checkpoint: Callable[[str], Path]) -> Iterator[Deployment]:
+    def deployed(self, checkpoint: Callable[[str], Path], sglang: Sglang) -> Iterator[Deployment]:
         yield from deploy(checkpoint, native=())
 
     def test_it_answers_as_sglangs_own_server(
-        self, deployed: Deployment, expected: dict[str, tuple[str, int, int]]
+        self, deployed: Deployment, expected: Answers
     ) -> None:
         assert deployed.answers() == expected
 
     def test_it_answers_about_videos_as_sglangs_own_server(
-        self, deployed: Deployment, expected_of_videos: dict[str, tuple[str, int, int]]
+        self, deployed: Deployment, expected_of_videos: Answers
     ) -> None:
         assert deployed.answers(VIDEO_CASES) == expected_of_videos
 
@@ -120,7 +134,7 @@ class TestNative:
         assert reply.json()["message"] == "video_url[1]: cannot be decoded as video"
 
     def test_an_image_behind_a_url_is_the_same_image(
-        self, deployed: Deployment, expected: dict[str, tuple[str, int, int]], pictures: str
+        self, deployed: Deployment, expected: Answers, pictures: str
     ) -> None:
         assert (
             answer(ask(deployed.client, [image(f"{pictures}/picture.png"), QUESTION]))
@@ -176,12 +190,12 @@ class TestPrefillAndDecode:
         yield from deploy(checkpoint, prefill=(*split, "prefill"), decode=(*split, "decode"))
 
     def test_they_answer_as_sglangs_own_server(
-        self, deployed: Deployment, expected: dict[str, tuple[str, int, int]]
+        self, deployed: Deployment, expected: Answers
     ) -> None:
         assert deployed.answers() == expected
 
     def test_they_answer_about_videos_as_sglangs_own_server(
-        self, deployed: Deployment, expected_of_videos: dict[str, tuple[str, int, int]]
+        self, deployed: Deployment, expected_of_videos: Answers
     ) -> None:
         assert deployed.answers(VIDEO_CASES) == expected_of_videos
 
@@ -204,7 +218,7 @@ class TestEncodeWorker:
         )
 
     def test_it_answers_as_sglangs_own_server(
-        self, deployed: Deployment, expected: dict[str, tuple[str, int, int]]
+        self, deployed: Deployment, expected: Answers
     ) -> None:
         assert deployed.answers() == expected
 
@@ -255,7 +269,7 @@ class TestFrontendDecoding:
         yield from deploy(checkpoint, frontend_environ=found, native=("--frontend-decoding",))
 
     def test_it_answers_as_sglangs_own_server(
-        self, deployed: Deployment, expected: dict[str, tuple[str, int, int]]
+        self, deployed: Deployment, expected: Answers
     ) -> None:
         assert deployed.answers() == expected
 
@@ -275,14 +289,14 @@ class TestEncodeWorkerWithPrefillAndDecode:
         )
 
     def test_they_answer_as_sglangs_own_server(
-        self, deployed: Deployment, expected: dict[str, tuple[str, int, int]]
+        self, deployed: Deployment, expected: Answers
     ) -> None:
         assert deployed.answers() == expected
 
 
 @pytest.mark.parametrize("mode", ["nixl-write", "nixl-read"])
 def test_embeddings_go_through_nixl(
-    checkpoint: Callable[[str], Path], expected: dict[str, tuple[str, int, int]], mode: str
+    checkpoint: Callable[[str], Path], expected: Answers, mode: str
 ) -> None:
     flags = ("--embedding-transfer-mode", mode, "--disaggregation-mode")
     for deployed in deploy(
