@@ -20,7 +20,9 @@ class Deployment(Stack):
         *arguments: str,
         grace_s: float = 0.3,
         with_system_port: bool = True,
+        ready: bool = True,
     ) -> Worker:
+        """Returns once it serves. Not ``ready``: returns at once, `frontend` then waits for it."""
         repository = with_repository_on_path(self.environ())["PYTHONPATH"]
         worker = self.start_worker(
             "--model-path",
@@ -34,7 +36,8 @@ class Deployment(Stack):
                 "DYN_GRACEFUL_SHUTDOWN_GRACE_PERIOD_SECS": str(grace_s),
             },
         )
-        worker.wait_log(r"^stub ready ", deadline_s=60.0)
+        if ready:
+            _wait_serving(worker)
         return worker
 
     def stop(self) -> None:
@@ -44,9 +47,17 @@ class Deployment(Stack):
         super().stop()
 
     def frontend(self, migration_limit: int = 3) -> Frontend:
-        frontend = self.start_frontend(migration_limit=migration_limit)
+        """Starts beside the stubs; returns once these serve and it knows their model."""
+        frontend = self.start_frontend(migration_limit=migration_limit, ready=False)
+        for worker in self._started:
+            if isinstance(worker, Worker):
+                _wait_serving(worker)
         frontend.wait_for_model("stub")
         return frontend
+
+
+def _wait_serving(stub: Worker) -> None:
+    stub.wait_log(r"^stub ready ", deadline_s=60.0)
 
 
 def status(worker: Worker) -> dict[str, str | None]:

@@ -48,7 +48,7 @@ def ask(frontend: Frontend, tokens: int = 3) -> Reply:
 def test_a_drain_ends_after_the_last_request_and_resume_restores_service(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    worker = deployment.stub("worker", "--delay-ms", "20")
+    worker = deployment.stub("worker", "--delay-ms", "20", ready=False)
     frontend = deployment.frontend()
     running = stream(pool, frontend, worker, 60)
 
@@ -69,7 +69,8 @@ def test_a_drain_ends_after_the_last_request_and_resume_restores_service(
 
 
 def test_a_late_request_is_offered_to_another_worker(deployment: Deployment) -> None:
-    first, second = deployment.stub("first"), deployment.stub("second")
+    first = deployment.stub("first", ready=False)
+    second = deployment.stub("second", ready=False)
     frontend = deployment.frontend(migration_limit=3)
     post(first, "/engine/close")
     replies = [ask(frontend) for _ in range(10)]
@@ -79,7 +80,7 @@ def test_a_late_request_is_offered_to_another_worker(deployment: Deployment) -> 
 
 
 def test_without_migration_a_late_request_gets_503(deployment: Deployment) -> None:
-    worker = deployment.stub("worker")
+    worker = deployment.stub("worker", ready=False)
     frontend = deployment.frontend(migration_limit=0)
     post(worker, "/engine/close")
     assert ask(frontend).status == 503
@@ -88,7 +89,7 @@ def test_without_migration_a_late_request_gets_503(deployment: Deployment) -> No
 def test_bytes_that_a_stopped_reader_has_not_taken_keep_the_worker_from_drained(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    worker = deployment.stub("worker", "--delay-ms", "2", "--wide", "2000")
+    worker = deployment.stub("worker", "--delay-ms", "2", "--wide", "2000", ready=False)
     frontend = deployment.frontend()
     running = stream(pool, frontend, worker, 300)
     frontend.send(signal.SIGSTOP)
@@ -118,7 +119,7 @@ def _generated(worker: Worker, count: int) -> bool:
 def test_a_pause_holds_requests_and_continue_serves_them(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    worker = deployment.stub("worker", "--delay-ms", "10")
+    worker = deployment.stub("worker", "--delay-ms", "10", ready=False)
     frontend = deployment.frontend()
     running = stream(pool, frontend, worker, 40)
     assert post(worker, "/engine/pause")[0] == 200
@@ -132,7 +133,7 @@ def test_a_pause_holds_requests_and_continue_serves_them(
 
 
 def test_continue_never_puts_a_drained_worker_back_into_discovery(deployment: Deployment) -> None:
-    worker = deployment.stub("worker")
+    worker = deployment.stub("worker", ready=False)
     frontend = deployment.frontend()
     post(worker, "/engine/drain")
     wait_state(worker, "drained")
@@ -144,7 +145,7 @@ def test_continue_never_puts_a_drained_worker_back_into_discovery(deployment: De
 
 
 def test_lora_aliases_leave_and_return_with_the_worker(deployment: Deployment) -> None:
-    worker = deployment.stub("worker")
+    worker = deployment.stub("worker", ready=False)
     frontend = deployment.frontend()
     frontend.wait_for_model("alias")
 
@@ -192,7 +193,10 @@ def test_a_withdrawal_that_discovery_refuses_is_pending_until_a_retry_confirms(
 def test_repeated_cycles_with_a_short_grace_lose_no_request(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    workers = [deployment.stub(name, "--delay-ms", "1", grace_s=0.05) for name in ("one", "two")]
+    workers = [
+        deployment.stub(name, "--delay-ms", "1", grace_s=0.05, ready=False)
+        for name in ("one", "two")
+    ]
     frontend = deployment.frontend(migration_limit=3)
     stop = [False]
 

@@ -24,7 +24,7 @@ def pool() -> ThreadPoolExecutor:
 def test_a_signal_lets_running_requests_finish_and_exits_0(
     deployment: Deployment, pool: ThreadPoolExecutor, signum: int
 ) -> None:
-    worker = deployment.stub("worker", "--delay-ms", "20")
+    worker = deployment.stub("worker", "--delay-ms", "20", ready=False)
     frontend = deployment.frontend()
     running = stream(pool, frontend, worker, 80)
     worker.send(signum)
@@ -51,7 +51,7 @@ def test_a_drained_worker_stops_without_paying_the_grace_again(deployment: Deplo
 def test_a_paused_worker_continues_before_it_stops(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    worker = deployment.stub("worker", "--delay-ms", "5")
+    worker = deployment.stub("worker", "--delay-ms", "5", ready=False)
     frontend = deployment.frontend()
     running = stream(pool, frontend, worker, 50)
     assert post(worker, "/engine/pause")[0] == 200
@@ -64,7 +64,7 @@ def test_a_paused_worker_continues_before_it_stops(
 def test_what_the_budget_cuts_off_continues_on_another_worker(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    first = deployment.stub("first", "--delay-ms", "50", "--shutdown-timeout", "2")
+    first = deployment.stub("first", "--delay-ms", "50", "--shutdown-timeout", "2", ready=False)
     frontend = deployment.frontend(migration_limit=3)
     running = stream(pool, frontend, first, 100)
     second = deployment.stub("second", "--delay-ms", "5")
@@ -81,7 +81,7 @@ def test_what_the_budget_cuts_off_continues_on_another_worker(
 def test_a_worker_without_listener_stops_as_gracefully(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    worker = deployment.stub("worker", "--delay-ms", "20", with_system_port=False)
+    worker = deployment.stub("worker", "--delay-ms", "20", with_system_port=False, ready=False)
     frontend = deployment.frontend()
     running = stream(pool, frontend, worker, 60)
     worker.send(signal.SIGTERM)
@@ -100,7 +100,7 @@ def test_a_second_signal_leaves_at_once(deployment: Deployment) -> None:
 def test_engine_death_hands_running_requests_over_and_exits_71(
     deployment: Deployment, pool: ThreadPoolExecutor
 ) -> None:
-    first = deployment.stub("first", "--delay-ms", "50")
+    first = deployment.stub("first", "--delay-ms", "50", ready=False)
     frontend = deployment.frontend(migration_limit=3)
     running = stream(pool, frontend, first, 60)
     deployment.stub("second", "--delay-ms", "5")

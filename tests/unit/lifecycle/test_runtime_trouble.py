@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_a_killed_frontend_does_not_keep_the_worker_from_drained(deployment: Deployment) -> None:
-    worker = deployment.stub("worker", "--delay-ms", "200")
+    worker = deployment.stub("worker", "--delay-ms", "200", ready=False)
     frontend = deployment.frontend()
     with ThreadPoolExecutor(1) as pool:
         running = stream(pool, frontend, worker, 200)
@@ -90,7 +90,7 @@ def test_a_thousand_idle_streams_drain_and_are_counted_fast_enough(deployment: D
     if hard < 4 * streams:
         pytest.skip("needs more open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    worker = deployment.stub("worker", "--delay-ms", "4000")
+    worker = deployment.stub("worker", "--delay-ms", "4000", ready=False)
     frontend = deployment.frontend()
 
     async def run() -> float:
