@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from sglang_worker.engine.compat_video import VIDEO_DECODERS, has_video_decoder
+from sglang_worker.media import audio
 from sglang_worker.requests.multimodal import ENGINE_FIELDS
 from sglang_worker.requests.multimodal_embedded import EmbeddedItem
 
@@ -16,6 +17,7 @@ _FAILED_PART = re.compile(r"loading (IMAGE|VIDEO|AUDIO) data at index (\d+)")
 MISMATCH = "the prompt has placeholders for more media than there are parts"
 _KINDS = {"IMAGE": "image_url", "VIDEO": "video_url", "AUDIO": "audio_url"}
 _TOKENS = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
+NO_AUDIO_DECODER = f"decoding audio needs the package {audio.LIBRARY}, which is not installed"
 NO_VIDEO_DECODER = f"decoding video needs one of {', '.join(VIDEO_DECODERS)}, none is installed"
 
 
@@ -32,6 +34,8 @@ def media_refusals(tokenizer_manager: Any) -> dict[str, str]:
     }
     if "video_url" not in refusals and not has_video_decoder():
         refusals["video_url"] = NO_VIDEO_DECODER
+    if "audio_url" not in refusals and not audio.has_decoder():
+        refusals["audio_url"] = NO_AUDIO_DECODER
     return refusals
 
 

@@ -28,6 +28,20 @@ def check_header(content: bytes, max_pixels: int) -> int:
     return int(width * height)
 
 
+def check_sides(content: bytes, least_pixels: int, most_ratio: int) -> None:
+    """Raises MediaError for an image, whose header passed, that is too small or too long a strip to
+    be brought to another size."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(content), formats=_installed()) as image:
+        short, long = sorted(image.size)
+    if short < least_pixels or long > most_ratio * short:
+        raise MediaError(
+            f"its sides must have at least {least_pixels} pixels, and the longer one at most "
+            f"{most_ratio} times those of the other"
+        )
+
+
 def check_pixels(content: bytes) -> None:
     """Decode it all, as costly as the image is large; raises MediaError for damaged content."""
     from PIL import Image

@@ -37,7 +37,8 @@ class MediaLoader:
         self._checks = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="media")
         wait_s = settings.place_timeout_s
         self._video_turn = Room(1, wait_s, "one more check of a video")
-        self.video_room = Room(settings.max_video_pixels, wait_s, "the frames of the videos")
+        # In pixels of frames that are kept; samples of sound count as some.
+        self.decoded_room = Room(settings.max_video_pixels, wait_s, "what videos and clips become")
 
     async def load(self, url: str, *, is_image: bool) -> Medium:
         """The medium, an image only if it is one. Raises MediaError or MediaBusy."""

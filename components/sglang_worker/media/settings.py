@@ -54,6 +54,9 @@ class MediaSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Of all frames that SGLang keeps of a request's videos, and of those of all requests whose
     # videos are being processed: up to 25 bytes each, with its processor's copies.
     max_video_pixels: int = 1 << 27
+    # Of all clips of a request, at the models' rate or their own: an hour of 16 kHz, 25 minutes of
+    # 44.1 kHz. They come out of the videos' room.
+    max_audio_samples: int = 1 << 26
     # Of all frames of a request's videos; the decoder walks through those that nobody keeps too.
     max_walked_pixels: int = 1 << 33
 

@@ -22,6 +22,8 @@ ENGINE_FIELDS: Mapping[str, str] = {
     "video_url": "video_data",
     "audio_url": "audio_data",
 }
+# Sound as OpenAI's clients send it: the frontend knows the part and drops what is in it.
+INLINE_AUDIO = "input_audio"
 # Where a request carries embeddings of its media instead (`requests.multimodal_embedded`).
 EMBEDDED = "embedded_media"
 
@@ -143,13 +145,20 @@ def _kinds_in_data(request: Mapping[str, Any]) -> list[str]:
 
 
 def _kinds_in_messages(request: Mapping[str, Any]) -> list[str]:
-    """Media parts of the original messages, which the frontend keeps beside the tokens."""
+    """Media parts of the original messages, which the frontend keeps beside the tokens of a
+    request with media. Raises InvalidRequest for a part whose content is lost."""
     messages = section(request, "extra_args").get("messages")
     kinds: set[str] = set()
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, Mapping) else None
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, Mapping) else None
+            if kind == INLINE_AUDIO:
+                raise InvalidRequest(
+                    "messages",
+                    f"the frontend does not pass on what a part of type {INLINE_AUDIO} holds; send "
+                    "the clip as audio_url with a data: URI",
+                )
             if isinstance(kind, str) and kind in ENGINE_FIELDS:
                 kinds.add(kind)
     return sorted(kinds)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sglang_worker.config.worker_config import WorkerConfig
 from sglang_worker.engine import compat_multimodal, compat_video
 from sglang_worker.engine.compat_video import VideoFacts
 from sglang_worker.engine.dynamo_compat_media import FrontendPixels
+from sglang_worker.media import audio
 from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.load import MediaLoader, Medium
 from sglang_worker.media.settings import MediaSettings, read_settings
 from sglang_worker.requests.errors import InvalidRequest
 from sglang_worker.requests.multimodal import MediaPart, MediaSupport, by_field, media_parts
 from sglang_worker.workers.context import WorkerContext
+from sglang_worker.workers.media_budget import Budget, Held
 from sglang_worker.workers.media_stage import Preparations, PreparedMedia, media_failure
 
-IMAGE, VIDEO = "image_url", "video_url"
+IMAGE, VIDEO, AUDIO = "image_url", "video_url", "audio_url"
 PARTS_AT_ONCE = 8
 
 
@@ -49,16 +51,16 @@ class RawMedia:
         self, request: Mapping[str, Any], context: Any, held: Held | None = None
     ) -> tuple[tuple[MediaPart, ...], list[Any]]:
         """The parts, and for each its bytes or its decoded pixels. ``held`` gets the room that
-        the frames of videos take up."""
+        frames of videos and samples of clips take up."""
         parts = media_parts(request, self.support)
         return parts, await self._preparations.run(self._load_all(parts, held), context)
 
-    async def _hold(self, parts: Sequence[MediaPart], pixels: int, held: Held) -> None:
+    async def _hold(self, parts: Sequence[MediaPart], room: int, held: Held) -> None:
         # Once per request and after all its downloads: none waits for room while it holds some.
         try:
-            held.add(await self._loader.video_room.take(pixels))
+            held.add(await self._loader.decoded_room.take(room))
         except MediaBusy as error:
-            name = next(part.name for part in parts if part.kind == VIDEO)
+            name = next(part.name for part in parts if part.kind in (VIDEO, AUDIO))
             raise media_failure(name, error) from None
 
     async def _load_all(self, parts: Sequence[MediaPart], held: Held | None) -> list[Any]:
@@ -84,9 +86,18 @@ class RawMedia:
         finally:
             for task in tasks:
                 task.cancel()
-        if held is not None and budget.kept_pixels:
-            await self._hold(parts, budget.kept_pixels, held)
-        return contents
+        if held is not None and budget.room:
+            await self._hold(parts, budget.room, held)
+        return [
+            await self._sound(part, content, budget) if part.kind == AUDIO else content
+            for part, content in zip(parts, contents, strict=True)
+        ]
+
+    async def _sound(self, part: MediaPart, content: bytes, budget: Budget) -> bytes:
+        try:
+            return await self._loader.aside(audio.as_wav, content, budget.clips[part.position])
+        except MediaError as error:
+            raise media_failure(part.name, error) from None
 
     async def _load(self, part: MediaPart, budget: Budget) -> Any:
         if part.decoded is not None:
@@ -99,6 +110,9 @@ class RawMedia:
                 budget.take_video(
                     await self._loader.video_turn(checked_video, medium.content, limit)
                 )
+            if part.kind == AUDIO:
+                clip = await self._loader.aside(audio.clip_facts, medium.content)
+                budget.take_clip(part.position, clip)
         except (MediaError, MediaBusy) as error:
             raise media_failure(part.name, error) from None
         return medium.content
@@ -125,58 +139,6 @@ class RawMedia:
 
     def fail_all(self) -> None:
         self._preparations.fail_all()
-
-
-class Held:
-    """What a request holds until its media are processed, or until nobody waits for it."""
-
-    def __init__(self) -> None:
-        self._give_back: list[Callable[[], None]] = []
-        self._released = False
-
-    def add(self, give_back: Callable[[], None]) -> None:
-        # A preparation that was cut short may still get that far.
-        if self._released:
-            give_back()
-        else:
-            self._give_back.append(give_back)
-
-    def release(self) -> None:
-        self._released = True
-        while self._give_back:
-            self._give_back.pop()()
-
-
-class Budget:
-    """Bytes and pixels that one request may still bring along."""
-
-    def __init__(self, settings: MediaSettings) -> None:
-        self._settings = settings
-        self._left_bytes = settings.max_request_bytes
-        self._left_pixels = settings.max_request_pixels
-        self.kept_pixels = 0
-        self._walked_pixels = 0
-
-    def take(self, medium: Medium) -> None:
-        self._left_bytes -= len(medium.content)
-        self._left_pixels -= medium.pixels
-        if self._left_bytes < 0:
-            total = self._settings.max_request_bytes
-            raise MediaError(f"all media of the request exceed {total} bytes")
-        if self._left_pixels < 0:
-            total = self._settings.max_request_pixels
-            raise MediaError(f"all images of the request exceed {total} pixels")
-
-    def take_video(self, video: VideoFacts) -> None:
-        self._walked_pixels += video.frames * video.frame_pixels
-        self.kept_pixels += video.taken * video.frame_pixels
-        walked, kept = self._settings.max_walked_pixels, self._settings.max_video_pixels
-        if self._walked_pixels > walked:
-            raise MediaError(
-                f"all frames of the request's videos, read or skipped, exceed {walked} pixels"
-            )
-        if self.kept_pixels > kept:
-            raise MediaError(f"the frames read of the request's videos exceed {kept} pixels")
 
 
 def checked_video(content: bytes, max_frame_pixels: int) -> VideoFacts:

@@ -9,7 +9,7 @@ import zlib
 import pytest
 from PIL import Image
 from sglang_worker.media.errors import MediaError
-from sglang_worker.media.images import check_header, check_pixels
+from sglang_worker.media.images import check_header, check_pixels, check_sides
 
 LIMIT_PIXELS = 1_000_000
 
@@ -60,3 +60,14 @@ def test_a_cut_off_image_passes_the_header_check_but_not_the_other() -> None:
     check_header(content, LIMIT_PIXELS)
     with pytest.raises(MediaError, match="damaged or cut off"):
         check_pixels(content)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (512, 32), (32, 512)])
+def test_images_that_can_be_brought_to_another_size_pass(size: tuple[int, int]) -> None:
+    check_sides(png_that_claims(*size), 32, 16)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (31, 64), (513, 32), (32, 513)])
+def test_specks_and_strips_are_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(MediaError, match="at least 32 pixels, and the longer one at most 16"):
+        check_sides(png_that_claims(*size), 32, 16)

@@ -44,6 +44,14 @@ def test_a_request_of_text_has_no_parts() -> None:
         ({"multi_modal_data": {"tensor": ["a"]}}, "tensor is not known"),
         ({"multi_modal_data": ["a"]}, "multi_modal_data"),
         ({"extra_args": message("image_url")}, "passed on no image_url"),
+        ({"extra_args": message("input_audio")}, "send the clip as audio_url"),
+        (
+            {
+                "multi_modal_data": {"image_url": ["a"]},
+                "extra_args": message("image_url", "input_audio"),
+            },
+            "send the clip as audio_url",
+        ),
         (
             {
                 "multi_modal_data": {"image_url": ["a"]},
