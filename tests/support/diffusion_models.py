@@ -37,7 +37,7 @@ class Size(msgspec.Struct, frozen=True):
 
 SIZES = {
     "tiny": Size(64, 64, (16, 24, 24), 2, 2, 2, 256, (32, 32, 32, 32), 16),
-    "wide": Size(512, 128, (32, 48, 48), 8, 12, 6, 8960, (128, 256, 512, 512), 96),
+    "wide": Size(512, 128, (32, 48, 48), 12, 12, 6, 8960, (128, 256, 512, 512), 96),
 }
 
 
@@ -59,7 +59,7 @@ def write_image(folder: Path, size: Size) -> None:
     from transformers import Qwen3Config, Qwen3Model
 
     torch.manual_seed(SEED)
-    _save(Qwen3Model(Qwen3Config(**_qwen3(size))), folder / "text_encoder")
+    save(Qwen3Model(Qwen3Config(**qwen3(size))), folder / "text_encoder")
     transformer = ZImageTransformer2DModel(
         dim=size.image_heads * size.head_width,
         n_layers=size.layers,
@@ -72,13 +72,13 @@ def write_image(folder: Path, size: Size) -> None:
     )
     # SGLang reads the same facts under other names.
     names = {"num_layers": size.layers, "num_attention_heads": size.image_heads}
-    _save(transformer, folder / "transformer", **names)
-    _save(_image_vae(AutoencoderKL, size), folder / "vae")
+    save(transformer, folder / "transformer", **names)
+    save(image_vae(AutoencoderKL, size), folder / "vae")
     FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=False).save_pretrained(
         folder / "scheduler"
     )
-    _tokenizer(folder / "tokenizer")
-    _index(
+    write_tokenizer(folder / "tokenizer")
+    write_index(
         folder,
         "ZImagePipeline",
         text_encoder=("transformers", "Qwen3Model"),
@@ -96,7 +96,7 @@ def write_video(folder: Path, size: Size) -> None:
     from transformers import UMT5Config, UMT5EncoderModel
 
     torch.manual_seed(SEED + 1)
-    _save(UMT5EncoderModel(UMT5Config(**_umt5(size))), folder / "text_encoder")
+    save(UMT5EncoderModel(UMT5Config(**umt5(size))), folder / "text_encoder")
     transformer = WanTransformer3DModel(
         num_attention_heads=size.video_heads,
         attention_head_dim=size.head_width,
@@ -104,13 +104,13 @@ def write_video(folder: Path, size: Size) -> None:
         ffn_dim=size.video_inner,
         num_layers=size.layers,
     )
-    _save(transformer, folder / "transformer")
-    _save(AutoencoderKLWan(base_dim=size.video_vae, z_dim=16, num_res_blocks=1), folder / "vae")
+    save(transformer, folder / "transformer")
+    save(AutoencoderKLWan(base_dim=size.video_vae, z_dim=16, num_res_blocks=1), folder / "vae")
     UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
     ).save_pretrained(folder / "scheduler")
-    _tokenizer(folder / "tokenizer")
-    _index(
+    write_tokenizer(folder / "tokenizer")
+    write_index(
         folder,
         "WanPipeline",
         text_encoder=("transformers", "UMT5EncoderModel"),
@@ -121,7 +121,7 @@ def write_video(folder: Path, size: Size) -> None:
     )
 
 
-def _image_vae(kind: Any, size: Size) -> Any:
+def image_vae(kind: Any, size: Size) -> Any:
     return kind(
         block_out_channels=list(size.image_vae),
         down_block_types=["DownEncoderBlock2D"] * 4,
@@ -137,7 +137,7 @@ def _image_vae(kind: Any, size: Size) -> Any:
     )
 
 
-def _qwen3(size: Size) -> dict[str, Any]:
+def qwen3(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": VOCABULARY_SIZE,
         "hidden_size": size.text_width,
@@ -152,7 +152,7 @@ def _qwen3(size: Size) -> dict[str, Any]:
     }
 
 
-def _umt5(size: Size) -> dict[str, Any]:
+def umt5(size: Size) -> dict[str, Any]:
     return {
         "vocab_size": VOCABULARY_SIZE,
         "d_model": size.text_width,
@@ -165,7 +165,7 @@ def _umt5(size: Size) -> dict[str, Any]:
     }
 
 
-def _save(model: Any, folder: Path, **also: Any) -> None:
+def save(model: Any, folder: Path, **also: Any) -> None:
     """``also``: further keys of config.json."""
     model.eval().save_pretrained(folder)
     if also:
@@ -173,13 +173,13 @@ def _save(model: Any, folder: Path, **also: Any) -> None:
         path.write_text(json.dumps(json.loads(path.read_text()) | also, indent=2))
 
 
-def _tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_bytes(TOKENIZER_FILE.read_bytes())
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config(512)))
 
 
-def _index(folder: Path, pipeline: str, **components: tuple[str, str]) -> None:
+def write_index(folder: Path, pipeline: str, **components: tuple[str, str]) -> None:
     index: dict[str, Any] = {"_class_name": pipeline, "_diffusers_version": DIFFUSERS_VERSION}
     index |= {name: list(where) for name, where in components.items()}
     (folder / "model_index.json").write_text(json.dumps(index, indent=2))

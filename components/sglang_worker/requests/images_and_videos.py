@@ -25,6 +25,9 @@ MAX_GUIDANCE = 100.0
 # Seeds of several outputs count upwards from it; torch takes 64 bits.
 MAX_SEED = 2**62
 MIN_SIDE, MAX_SIDE, SIDE_STEP = 32, 4096, 16
+# Of an image that guides: models fit it into whole steps of some area, which leaves nothing of a
+# strip.
+MAX_SIDE_RATIO = 16
 AUTO = "auto"
 
 

@@ -15,11 +15,17 @@ import msgspec
 
 from sglang_worker.engine import dynamo_compat
 from sglang_worker.lifecycle.gate import LateRequest
+from sglang_worker.media import images
 from sglang_worker.media.errors import MediaBusy, MediaError
 from sglang_worker.media.load import MediaLoader
 from sglang_worker.media_output.store import MediaStore, StorageFailed
 from sglang_worker.requests.errors import RefusedByEngine
-from sglang_worker.requests.images_and_videos import MediaCall, ResponseFormat
+from sglang_worker.requests.images_and_videos import (
+    MAX_SIDE_RATIO,
+    MIN_SIDE,
+    MediaCall,
+    ResponseFormat,
+)
 from sglang_worker.workers.admission import Admission, Ticket
 from sglang_worker.workers.failures import EXPECTED, to_dynamo
 from sglang_worker.workers.generation_job import (
@@ -155,6 +161,7 @@ class DiffusionHandler(RequestsInFlight):
     async def _load(self, reference: str) -> bytes:
         try:
             content = (await self._loader.load(reference, is_image=True)).content
+            await self._loader.aside(images.check_sides, content, MIN_SIDE, MAX_SIDE_RATIO)
             if await self._loader.first_damaged([content]) is not None:
                 raise MediaError("its content is damaged or cut off")
         except (MediaError, MediaBusy) as error:

@@ -253,11 +253,11 @@ async def test_a_failing_store_is_a_500_without_its_details(bench: Bench) -> Non
     assert failed.value.code == 500 and str(bench.media) not in str(failed.value)
 
 
-def data_uri() -> str:
+def data_uri(width: int = 32, height: int = 32) -> str:
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.new("RGB", (8, 8), "red").save(buffer, format="PNG")
+    Image.new("RGB", (width, height), "red").save(buffer, format="PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -277,6 +277,8 @@ async def test_a_guiding_image_is_a_private_file_for_the_length_of_the_request(
     "reference",
     [
         "data:image/png;base64,AAAA",
+        data_uri(1, 1),
+        data_uri(600, 32),
         "file:///etc/passwd",
         "/etc/passwd",
         "http://127.0.0.1/x.png",
