@@ -1,12 +1,14 @@
 """Runs the test stages one after the other and ends with one line for all of them.
 
 Each stage is a pytest process of its own: what SGLang leaves in a process (patches, global server
-arguments) must not reach the next stage. A failing stage does not keep the others from running.
+arguments) must not reach the next stage. A stage whose tests keep one core busy is two processes,
+side by side. A failing stage does not keep the others from running.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,14 +26,26 @@ TESTS_FAILED = 1
 NO_TESTS_COLLECTED = 5
 SECOND_TRY_AT_MOST = 6
 CLEAN_UP_S = 90
+# Tells `tests.support.ports` which of two processes of a stage it is in.
+LANE = "WORKER_TEST_LANE"
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """``budget_s`` is a limit for a hung stage, not a goal."""
+    """``budget_s`` is a limit for a hung stage, not a goal. ``beside``: those of ``paths`` that a
+    second process runs meanwhile."""
 
     name: str
     paths: tuple[str, ...]
     budget_s: float
+    beside: tuple[str, ...] = ()
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One process of a stage. What it prints goes to ``output``, if that is given."""
+
+    command: tuple[str, ...]
+    report: Path
+    output: Path | None = None
 
 
 class Tally(msgspec.Struct, frozen=True):
@@ -48,15 +62,20 @@ class Tally(msgspec.Struct, frozen=True):
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
 
+# About half of the units by time; none of them starts a frontend or looks at the clock.
+UNITS_BESIDE = tuple(
+    f"tests/unit/{folder}"
+    for folder in ("benchmarks", "config", "demo", "packaging", "reference_platform", "requests")
+)
 STAGES = (
-    Stage("unit", ("tests/unit",), 1200),
+    Stage("unit", ("tests/unit",), 1200, UNITS_BESIDE),
     Stage("engine", ("tests/engine",), 1800),
     Stage("e2e", ("tests/e2e",), 2700),
     Stage("k8s", ("tests/k8s",), 900),
 )
-LONG_STAGES = tuple(Stage(stage.name, stage.paths, 7200) for stage in STAGES)
+LONG_STAGES = tuple(msgspec.structs.replace(stage, budget_s=7200) for stage in STAGES)
 COMPAT_STAGES = (
-    Stage("unit", ("tests/unit",), 1200),
+    Stage("unit", ("tests/unit",), 1200, UNITS_BESIDE),
     Stage("engine", ("tests/engine",), 900),
     Stage("e2e", ("tests/e2e",), 900),
 )
@@ -78,15 +97,29 @@ def tally(report: Path) -> Tally:
 
 def run_bounded(command: Sequence[str], budget_s: float) -> int | None:
     """The exit code, or None when the budget ran out; SIGINT first, so that fixtures clean up."""
-    process = subprocess.Popen(command, cwd=REPOSITORY)
+    return run_beside([Lane(tuple(command), Path())], budget_s)[0]
+
+
+def run_beside(lanes: Sequence[Lane], budget_s: float) -> list[int | None]:
+    """The same for several side by side, which share the budget."""
+    end_s = time.monotonic() + budget_s
+    running: list[subprocess.Popen[bytes]] = []
+    with contextlib.ExitStack() as leaving:
+        # Also on the way out of an interrupted run.
+        leaving.callback(lambda: [end(one) for one in running if one.poll() is None])
+        for number, lane in enumerate(lanes):
+            out = leaving.enter_context(lane.output.open("wb")) if lane.output else None
+            options = {"stdout": out, "stderr": subprocess.STDOUT} if out else {}
+            environ = os.environ | ({LANE: str(number)} if len(lanes) > 1 else {})
+            running.append(subprocess.Popen(lane.command, cwd=REPOSITORY, env=environ, **options))
+        return [code_of(one, end_s) for one in running]
+
+
+def code_of(process: subprocess.Popen[bytes], end_s: float) -> int | None:
     try:
-        return process.wait(budget_s)
+        return process.wait(max(end_s - time.monotonic(), 0.0))
     except subprocess.TimeoutExpired:
         return None
-    finally:
-        # Also on the way out of an interrupted run.
-        if process.poll() is None:
-            end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -104,36 +137,65 @@ def stop_on_sigterm() -> None:
 
 
 def run_stage(stage: Stage, marks: str, extra: Sequence[str], reports: Path) -> tuple[Tally, int]:
-    """Runs one stage in the foreground; returns its counts and pytest's exit code."""
-    report = reports / f"{stage.name}.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=15", "--durations-min=0.5"]
-    command += ["-m", marks, f"--junitxml={report}", "-o", f"junit_suite_name={stage.name}"]
-    command += [*extra, *stage.paths]
+    """Runs one stage in the foreground; returns its counts and pytest's worst exit code."""
     started_s = time.monotonic()
     print(f"== {stage.name} ==", flush=True)
-    code = run_bounded(command, stage.budget_s)
-    if code is None:
-        print(f"== {stage.name}: not done after {stage.budget_s:g} s, ended ==", flush=True)
-        return Tally(failed=1), 1
-    if code == NO_TESTS_COLLECTED:
+    lanes = lanes_of(stage, marks, extra, reports)
+    codes = run_beside(lanes, stage.budget_s)
+    for lane in lanes:
+        if lane.output is not None:
+            print(lane.output.read_text(errors="replace"), flush=True)
+    if set(codes) == {NO_TESTS_COLLECTED}:
         print(f"== {stage.name}: no test selected ==", flush=True)
         return Tally(), 0
-    counts = tally(report)
+    if None in codes:
+        print(f"== {stage.name}: not done after {stage.budget_s:g} s, ended ==", flush=True)
+    total, worst = Tally(), 0
+    for lane, code in zip(lanes, codes, strict=True):
+        counts, code = outcome(stage, lane, code)
+        total, worst = total + counts, worst or code
+    print(f"== {stage.name}: {total} in {time.monotonic() - started_s:.0f} s ==", flush=True)
+    return total, worst
+
+
+def lanes_of(stage: Stage, marks: str, extra: Sequence[str], reports: Path) -> list[Lane]:
+    ignored = [f"--ignore={path}" for path in stage.beside]
+    parts = [("", [*ignored, *stage.paths])]
+    if stage.beside:
+        parts.append(("-beside", list(stage.beside)))
+    lanes = []
+    for suffix, paths in parts:
+        name = stage.name + suffix
+        report = reports / f"{name}.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "--durations=15", "--durations-min=0.5"]
+        command += ["-m", marks, f"--junitxml={report}", "-o", f"junit_suite_name={stage.name}"]
+        # Each remembers its own failures. The plugin of schemathesis, which is run as a program
+        # here, costs a second of imports.
+        command += ["-o", f"cache_dir=.pytest_cache/{name}", "-p", "no:schemathesis", *extra]
+        command += paths
+        lanes.append(Lane(tuple(command), report, reports / f"{name}.log" if suffix else None))
+    return lanes
+
+
+def outcome(stage: Stage, lane: Lane, code: int | None) -> tuple[Tally, int]:
+    """Counts and exit code of a process that has ended, after a second try for what failed."""
+    if code is None:
+        return Tally(failed=1), 1
+    if code == NO_TESTS_COLLECTED:
+        return Tally(), 0
+    counts = tally(lane.report)
     if code == TESTS_FAILED and counts.failed <= SECOND_TRY_AT_MOST:
-        code, counts = second_try(stage, command, counts, report)
-    print(f"== {stage.name}: {counts} in {time.monotonic() - started_s:.0f} s ==", flush=True)
+        code, counts = second_try(stage, lane, counts)
     return counts, code
 
 
-def second_try(
-    stage: Stage, command: Sequence[str], first: Tally, report: Path
-) -> tuple[int, Tally]:
+def second_try(stage: Stage, lane: Lane, first: Tally) -> tuple[int, Tally]:
     """Runs a few failed tests once more, alone, and says so: processes that share two cores time
     out now and then. A test that fails again has failed; pytest's output names both."""
     print(f"== {stage.name}: {first.failed} failed, trying those once more ==", flush=True)
-    report.unlink()
-    code = run_bounded([*command, "--last-failed", "--last-failed-no-failures=none"], 600)
-    again = tally(report)
+    lane.report.unlink()
+    code = run_bounded([*lane.command, "--last-failed", "--last-failed-no-failures=none"], 600)
+    again = tally(lane.report)
     recovered = first.failed - again.failed if code in (0, TESTS_FAILED) else 0
     print(f"== {stage.name}: {recovered} passed only on the second try ==", flush=True)
     counts = Tally(first.passed + recovered, first.failed - recovered, first.skipped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 from sglang_worker.config import free_ports
@@ -9,6 +10,11 @@ from sglang_worker.config import free_ports
 # Below the ports from which engines choose theirs (`config.free_ports`): what a test opens must not
 # be what an engine has chosen and opens only later.
 _LOWEST, _HIGHEST = 17000, free_ports.LOWEST - 1
+# Two processes of one stage (tests.run) take theirs from different halves.
+if lane := os.environ.get("WORKER_TEST_LANE"):
+    _HALF = (_HIGHEST + 1 - _LOWEST) // 2
+    _LOWEST += int(lane) * _HALF
+    _HIGHEST = _LOWEST + _HALF - 1
 _given: set[int] = set()
 
 

@@ -14,6 +14,9 @@ from tests.support.processes import ManagedProcess
 REPORT = """<testsuites><testsuite tests="7" failures="1" errors="1" skipped="2">
 </testsuite></testsuites>"""
 
+# Plugins that these tests do without take a second to import.
+QUICK = ("-p", "no:hypothesispytest", "-p", "no:asyncio")
+
 
 def test_a_report_is_counted(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
@@ -82,7 +85,7 @@ def test_a_test_that_passes_on_the_second_try_is_counted_and_named(
         "    been_here, _ = mark.exists(), mark.touch()\n"
         "    assert been_here\n",
     )
-    extra = ["-o", f"cache_dir={tmp_path / 'cache'}"]
+    extra = [*QUICK, "-o", f"cache_dir={tmp_path / 'cache'}"]
     assert run.run_stage(stage, "not gpu", extra, tmp_path) == (Tally(passed=2), 0)
     printed = capfd.readouterr().out
     assert "FAILED" in printed and "test_shaky" in printed
@@ -91,5 +94,27 @@ def test_a_test_that_passes_on_the_second_try_is_counted_and_named(
 
 def test_a_test_that_fails_twice_fails_the_stage(tmp_path: Path) -> None:
     stage = stage_of(tmp_path, "def test_good(): pass\ndef test_bad(): assert False\n")
-    extra = ["-o", f"cache_dir={tmp_path / 'cache'}"]
+    extra = [*QUICK, "-o", f"cache_dir={tmp_path / 'cache'}"]
     assert run.run_stage(stage, "not gpu", extra, tmp_path) == (Tally(passed=1, failed=1), 1)
+
+
+def test_both_processes_of_a_stage_count_and_fail_it_and_run_no_test_twice(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stage_of(tmp_path, "def test_here(): pass\n")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "test_there.py").write_text("def test_there(): assert False\ndef test_too(): pass\n")
+    stage = run.Stage("stage", (str(tmp_path),), 60, (str(beside),))
+    extra = [*QUICK, "-o", f"cache_dir={tmp_path / 'cache'}"]
+    assert run.run_stage(stage, "not gpu", extra, tmp_path) == (Tally(passed=2, failed=1), 1)
+    assert "test_there" in capfd.readouterr().out
+
+
+def test_every_folder_that_a_second_process_runs_exists() -> None:
+    assert all((run.REPOSITORY / path).is_dir() for path in run.UNITS_BESIDE)
+
+
+def test_processes_side_by_side_share_the_time_and_are_all_ended() -> None:
+    lanes = [run.Lane((command, "30"), Path()) for command in ("sleep", "sleep")]
+    assert run.run_beside(lanes, 0.2) == [None, None]
