@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.ports import free_block
-from tests.support.stack import Stack
+from tests.support.stack import Stack, Worker
 
 pytestmark = pytest.mark.e2e
 
@@ -19,20 +19,30 @@ def last_line(log: str) -> str:
     return [line for line in log.splitlines() if line.strip()][-1]
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--no-such-flag",), "--no-such-flag"),
-        (("--model-path", "/no/such/model"), "/no/such/model"),
-        (("--tp-size", "many"), "tp-size"),
-        (("--embedding-worker", "--dllm-algorithm", "x"), "--embedding-worker"),
-    ],
-)
-def test_a_bad_flag_is_one_line_and_code_2(
-    stack: Stack, flags: tuple[str, ...], words: str
-) -> None:
-    given = flags if "--model-path" in flags else ("--model-path", "some/model", *flags)
-    worker = stack.start_worker(*given, with_system_port=False)
+BAD_FLAGS = {
+    "--no-such-flag": ("--model-path", "some/model", "--no-such-flag"),
+    "/no/such/model": ("--model-path", "/no/such/model"),
+    "tp-size": ("--model-path", "some/model", "--tp-size", "many"),
+    "--embedding-worker": (
+        *("--model-path", "some/model", "--embedding-worker"),
+        *("--dllm-algorithm", "x"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def refused() -> Iterator[dict[str, Worker]]:
+    """Workers with a bad flag, by the word that names it, all started at once."""
+    with Stack() as stack:
+        yield {
+            words: stack.start_worker(*flags, with_system_port=False)
+            for words, flags in BAD_FLAGS.items()
+        }
+
+
+@pytest.mark.parametrize("words", BAD_FLAGS)
+def test_a_bad_flag_is_one_line_and_code_2(refused: dict[str, Worker], words: str) -> None:
+    worker = refused[words]
     assert worker.wait_exit(60) == 2
     assert last_line(worker.log()).startswith("configuration error: ")
     assert words in last_line(worker.log())
