@@ -93,7 +93,7 @@ def deployed(
     canary = {"DYN_HEALTH_CHECK_ENABLED": "on"} if "canary" in request.param else {}
     ranks = ("--dp-size", "2") if "two ranks" in request.param else ()
     with Stack() as stack:
-        frontend = stack.start_frontend(migration_limit=0)
+        frontend = stack.start_frontend(migration_limit=0, ready=False)
         worker = stack.start_worker(
             "--model-path",
             str(checkpoint("gdn")),
