@@ -68,7 +68,9 @@ class Nodes:
     """Two processes with one rank of a tensor-parallel engine each."""
 
     def __init__(self, stack: Stack) -> None:
-        self.frontend = stack.start_frontend(router_mode="kv", arguments=("--event-plane", "zmq"))
+        self.frontend = stack.start_frontend(
+            router_mode="kv", arguments=("--event-plane", "zmq"), ready=False
+        )
         self.leader, self.follower = start_nodes(stack, 2, "--tp-size", "2")
 
 
@@ -144,7 +146,7 @@ class Ranks:
     def __init__(self, stack: Stack, *flags: str, nodes: int = 1) -> None:
         arguments = ("--event-plane", "zmq", "--active-decode-blocks-threshold", str(NEVER_BUSY))
         self.kv, self.plain = (
-            stack.start_frontend(router_mode=mode, arguments=arguments)
+            stack.start_frontend(router_mode=mode, arguments=arguments, ready=False)
             for mode in ("kv", "round-robin")
         )
         self.nodes = start_nodes(stack, nodes, *flags)
