@@ -31,6 +31,20 @@ def hidden_variables(prefixes: tuple[str, ...]) -> Iterator[None]:
         os.environ.update(saved)
 
 
+@contextmanager
+def shown_to_children(name: str, value: str | None) -> Iterator[None]:
+    """Processes that start inside find ``name`` with this value, or (None) not at all."""
+    before = os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
+
+
 def prepare(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Set what must stand before torch loads; the entry point calls it before it parses.
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
+from sglang_worker.config import environment
 from sglang_worker.config.worker_config import WorkerConfig
 
 VARIABLE = "SGLANG_WORKER_DIRECT_OUTPUTS"
@@ -44,18 +44,9 @@ def reader_of_text(config: WorkerConfig, server_args: Any) -> str | None:
     return None
 
 
-@contextmanager
-def sent_directly(wanted: bool) -> Iterator[None]:
+def sent_directly(wanted: bool) -> AbstractContextManager[None]:
     """Schedulers that start inside send directly, if ``wanted``."""
-    before = os.environ.pop(VARIABLE, None)
-    if wanted:
-        os.environ[VARIABLE] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(VARIABLE, None)
-        if before is not None:
-            os.environ[VARIABLE] = before
+    return environment.shown_to_children(VARIABLE, "1" if wanted else None)
 
 
 def install() -> bool:
