@@ -123,7 +123,7 @@ def fit_vocabulary(model: Path) -> None:
 
 def _engine_options(model: Path, dry_run: bool) -> dict[str, Any]:
     """The worker's flags as arguments of `sgl.Engine`."""
-    own = {"log_level": "warning", "port": 32100, "nccl_port": 42100, "sleep_on_idle": True}
+    own = {"log_level": "warning", "port": 20100, "nccl_port": 20400, "sleep_on_idle": True}
     if dry_run:
         only_model = {"model_path": str(model), "load_format": "dummy", "skip_tokenizer_init": True}
         dry = {"dtype": "float32", "attention_backend": "triton", "device": "cpu"}

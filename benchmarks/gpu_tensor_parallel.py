@@ -101,7 +101,8 @@ def note(rows: served.Rows, options: argparse.Namespace) -> served.Rows:
 
 
 def run_row(name: str, model: Path, scratch: Path, stage: Stage, dry_run: bool) -> dict[str, Any]:
-    flags = (*ROWS[name].flags, *(DRY_FLAGS if dry_run else DEVICE_FLAGS))
+    # The last of two flags counts: a row's own.
+    flags = (*(DRY_FLAGS if dry_run else DEVICE_FLAGS), *ROWS[name].flags)
     return served.run_row(
         scratch,
         ENVIRONMENT,

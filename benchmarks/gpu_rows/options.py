@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# Rows start side by side: each gets a range of ports of its own.
-FIRST_PORT, FIRST_NCCL_PORT, PORTS_PER_ROW = 31000, 41000, 50
+# Rows start side by side: each gets a range of ports of its own, below those that the kernel gives
+# to connections.
+FIRST_PORT, FIRST_NCCL_PORT, PORTS_PER_ROW = 21000, 26000, 50
 DRY_OPTIONS: dict[str, Any] = {
     "attention_backend": "triton",
     "device": "cpu",
