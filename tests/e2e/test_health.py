@@ -88,8 +88,10 @@ def on(*kinds: Any) -> pytest.MarkDecorator:
 def deployed(
     request: pytest.FixtureRequest, checkpoint: Callable[[str], Path]
 ) -> Iterator[Deployment]:
-    """The worker's own judge alone; the runtime's canary asking it; and that about two
-    data-parallel ranks, of which the tests hang the first."""
+    """The worker's own judge alone, with a route that answers with text, so that outputs pass the
+    detokenizer; the runtime's canary asking it; and that about two data-parallel ranks, of which
+    the tests hang the first."""
+    routes = ("--engine-route", "ask=generate") if request.param == OWN else ()
     canary = {"DYN_HEALTH_CHECK_ENABLED": "on"} if "canary" in request.param else {}
     ranks = ("--dp-size", "2") if "two ranks" in request.param else ()
     with Stack() as stack:
@@ -100,6 +102,7 @@ def deployed(
             "--served-model-name",
             MODEL,
             *ranks,
+            *routes,
             environ={**BOUNDS, **canary},
             ready_path="/ready",
             ready_deadline_s=300,
@@ -125,6 +128,32 @@ def test_a_hung_scheduler_fails_health_until_it_goes_on(deployed: Deployment) ->
 @on(OWN)
 def test_a_hung_detokenizer_fails_health_until_it_goes_on(deployed: Deployment) -> None:
     hang_and_go_on(deployed, "detokenizer")
+
+
+@on(OWN)
+def test_a_route_that_answers_with_text_gets_text(deployed: Deployment) -> None:
+    assert deployed.worker.system is not None
+    options = {"max_new_tokens": 8, "temperature": 0, "ignore_eos": True}
+    answer = deployed.worker.system.post(
+        "/engine/ask", {"prompt": "The worker", "sampling_params": options}
+    )
+    assert answer.status == 200, answer.text
+    assert answer.json()["text"], answer.text
+
+
+@on(CANARY)
+def test_a_hung_detokenizer_troubles_nobody_where_nobody_reads_its_text(
+    deployed: Deployment,
+) -> None:
+    process = deployed.process("detokenizer")
+    process.send_signal(signal.SIGSTOP)
+    try:
+        assert deployed.stays("/ready", 200, during=for_long_enough())
+        answer = deployed.frontend.client.chat(MODEL, "Hello", max_tokens=8, ignore_eos=True)
+        assert answer.status == 200, answer.text
+        assert answer.json()["usage"]["completion_tokens"] == 8
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 def hang_and_go_on(deployed: Deployment, name: str) -> None:
