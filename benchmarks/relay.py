@@ -23,6 +23,7 @@ import site
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,9 +74,15 @@ def stop_worker(worker: subprocess.Popen[bytes]) -> None:
 
 
 async def run_load(
-    runtime: Any, load: Load, repeats: int, folder: Path, workers: dict[str, int]
+    runtime: Any,
+    load: Load,
+    repeats: int,
+    folder: Path,
+    workers: dict[str, int],
+    seconds: float = float("inf"),
 ) -> list[Row]:
-    """``workers``: process ids by handler."""
+    """``workers``: process ids by handler. No repeat but the first begins after ``seconds``."""
+    end_s = time.monotonic() + seconds
     clients = {}
     for kind in workers:
         client = await runtime.endpoint(endpoint_path(kind, load.period_ms)).client()
@@ -86,7 +93,9 @@ async def run_load(
         await one_stream(client, WARM_UP_CHUNKS if not load.period_ms else 2)
         clients[kind] = client
     samples: dict[str, list[Sample]] = {kind: [] for kind in workers}
-    for _ in range(repeats):
+    for turn in range(repeats):
+        if turn and time.monotonic() > end_s:
+            break
         for kind, pid in workers.items():
             samples[kind].append(await measure(clients[kind], pid, load))
     return [row_of(kind, load, taken) for kind, taken in samples.items()]
@@ -96,7 +105,8 @@ def endpoint_path(kind: str, period_ms: float) -> str:
     return f"relay.{kind}-{period_ms * 1000:.0f}us.generate"
 
 
-async def run(parts: Sequence[str], repeats: int, folder: Path) -> list[Row]:
+async def run(parts: Sequence[str], repeats: int, folder: Path, seconds: float) -> list[Row]:
+    """``seconds`` are divided evenly among the loads that are left; starts count."""
     from dynamo.runtime import DistributedRuntime
 
     runtime = DistributedRuntime(
@@ -104,6 +114,7 @@ async def run(parts: Sequence[str], repeats: int, folder: Path) -> list[Row]:
     )
     rows: list[Row] = []
     loads = [load for part in parts for load in PARTS[part]]
+    end_s, left = time.monotonic() + seconds, len(loads)
     # The pace is the worker's; loads of one pace share their workers.
     for period_ms in dict.fromkeys(load.period_ms for load in loads):
         with ExitStack() as stack:
@@ -115,7 +126,9 @@ async def run(parts: Sequence[str], repeats: int, folder: Path) -> list[Row]:
                 workers[kind] = worker.pid
             for load in loads:
                 if load.period_ms == period_ms:
-                    rows += await run_load(runtime, load, repeats, folder, workers)
+                    share_s = (end_s - time.monotonic()) / left
+                    rows += await run_load(runtime, load, repeats, folder, workers, share_s)
+                    left -= 1
     runtime.shutdown()
     return rows
 
@@ -138,6 +151,9 @@ def main() -> int:
     flags = argparse.ArgumentParser(prog="python -m benchmarks.relay", description=__doc__)
     flags.add_argument("--part", choices=[*PARTS, "all"], default="all")
     flags.add_argument("--repeats", type=int, default=5)
+    flags.add_argument(
+        "--seconds", type=float, default=3600.0, help="fewer repeats when it is over"
+    )
     flags.add_argument("--write", action="store_true", help="write the results")
     flags.add_argument("--results", type=Path, default=RESULTS)
     options = flags.parse_args()
@@ -149,7 +165,7 @@ def main() -> int:
         for name in ("DYN_TCP_RPC_HOST", "DYN_TCP_RESPONSE_STREAM_HOST", "DYN_EVENT_PLANE_HOST"):
             os.environ.setdefault(name, "127.0.0.1")
         measured = facts()
-        rows = uvloop.run(run(parts, options.repeats, folder))
+        rows = uvloop.run(run(parts, options.repeats, folder, options.seconds))
     if options.write:
         rows = merged(options.results / "relay.json", parts, rows)
         record = {"machine": measured, "rows": msgspec.to_builtins(rows)}

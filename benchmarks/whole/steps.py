@@ -26,14 +26,14 @@ RESULTS = ("--results", "{results}")
 STEPS = (
     Step(
         "relay",
-        ("--write", *RESULTS),
+        ("--seconds", "250", "--write", *RESULTS),
         ("--part", "prompts", "--repeats", "1", "--write", *RESULTS),
         330.0,
         "relay.md",
     ),
     Step(
         "serving",
-        ("--cycles", "2", "--rounds", "3", "--write", *RESULTS),
+        ("--cycles", "1", "--rounds", "5", "--write", *RESULTS),
         ("--cycles", "1", "--rounds", "1", "--write", *RESULTS),
         290.0,
         "serving.md",
