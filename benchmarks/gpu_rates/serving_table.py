@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from benchmarks.gpu_rows import markdown
@@ -41,11 +42,20 @@ def _figures(row: dict[str, Any], how: str, workers: Sequence[str]) -> list[str]
     cells = [_rate(bare)]
     for name in workers:
         ours = rates[f"{name} {how}"]
-        cells.append(f"{_rate(ours)} ({ours[0] / bare[0]:.2f})")
+        cells.append(f"{_rate(ours)} ({ours[0] / bare[0]:.2f}{_by_round(row, how, name)})")
     known = [firsts[f"{name} {how}"][0] for name in ("bare", *workers) if f"{name} {how}" in firsts]
     cells.append(", ".join(f"{one:.0f}" for one in known))
     cells.append("; ".join("{} + {}".format(*spent[f"{name} {how}"]) for name in workers))
     return cells
+
+
+def _by_round(row: dict[str, Any], how: str, name: str) -> str:
+    """The median of the rounds' own ratios; earlier records have no rounds."""
+    seconds = row.get("seconds", {})
+    if f"bare {how}" not in seconds:
+        return ""
+    pairs = zip(seconds[f"bare {how}"], seconds[f"{name} {how}"], strict=True)
+    return f"; by round {median(bare / ours for bare, ours in pairs):.2f}"
 
 
 def _rate(values: Sequence[float]) -> str:
