@@ -154,19 +154,31 @@ def deploy(
 
 
 class PictureServer(http.server.BaseHTTPRequestHandler):
-    # Set once somebody asks for the picture that never comes; and once it may be given up.
+    """A picture, and `/never.png`, of which a frontend gets the beginning and a worker nothing.
+
+    A frontend asks for the first bytes of each image, whose size it reads there, and lets the
+    worker hear of the request once they have come or 10 s have passed.
+    """
+
+    # Set once a worker asks for the picture that never comes; and once it may be given up.
     asked, end = threading.Event(), threading.Event()
 
     def do_GET(self) -> None:
-        if self.path == "/never.png":
+        wanted = self.headers.get("Range")
+        if self.path == "/never.png" and wanted is None:
             self.asked.set()
             self.end.wait()
             return
-        content = picture(1)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
+        whole = picture(1)
+        last = len(whole) - 1
+        if wanted is not None:
+            last = min(last, int(wanted.removeprefix("bytes=0-")))
+        self.send_response(200 if wanted is None else 206)
+        self.send_header("Content-Length", str(last + 1))
+        if wanted is not None:
+            self.send_header("Content-Range", f"bytes 0-{last}/{len(whole)}")
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(whole[: last + 1])
 
     def log_message(self, *_: Any) -> None:
         """Quiet."""
