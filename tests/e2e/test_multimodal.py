@@ -76,13 +76,20 @@ class Sglang:
         self._server.stop()
         return found
 
+    def end(self) -> None:
+        """Nobody may have asked. Told to end while it starts, it leaves its scheduler behind, which
+        sends SIGQUIT to its parent when it finds itself alone: pytest, by then."""
+        self._server.kill()
+
 
 @pytest.fixture(scope="module")
 def sglang(checkpoint: Callable[[str], Path]) -> Iterator[Sglang]:
     """Started here and waited for when its answers are wanted: the first deployment starts beside
     it."""
     with Stack() as stack:
-        yield Sglang(stack, model_flags(checkpoint))
+        server = Sglang(stack, model_flags(checkpoint))
+        yield server
+        server.end()
 
 
 # For each test anew: what is wanted for a whole module is made before the deployment of a class.
