@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dynamo.llm.exceptions import EngineShutdown
-from sglang_worker.engine import compat
+from sglang_worker.engine import compat, compat_receive
 
 from tests.engine.request_host import Answer, FakeContext, RequestHost
 
@@ -241,3 +242,32 @@ def test_no_answer_waits_for_the_detokenizer_whose_text_nobody_reads(host: Reque
         os.kill(detokenizers[0], signal.SIGCONT)
     assert len(answer.tokens()) == 8
     assert answer.finish_reason == "length"
+
+
+def test_a_worker_that_falls_behind_sends_every_token_in_fewer_chunks(
+    host: RequestHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sglang_worker.engine.pace.PATIENCE_S", 0.0)
+    request = host.request(stop_conditions={"max_tokens": 120, "ignore_eos": True})
+    alone = host.run(host.stream(request))
+    pace = compat_receive.watch(host.manager)
+    assert pace is not None
+
+    async def read_slowly() -> Answer:
+        chunks = []
+        async for chunk in host.handler.generate(request, FakeContext()):
+            # Every chunk costs the process more than the engine's step; nothing else can run.
+            time.sleep(0.05)  # noqa: ASYNC251
+            chunks.append(chunk)
+        return Answer(chunks)
+
+    async def scene() -> list[Answer]:
+        streams = (read_slowly() for _ in range(4))
+        return await asyncio.wait_for(asyncio.gather(*streams), 120)
+
+    for answer in host.run(scene()):
+        assert answer.tokens() == alone.tokens()
+        assert answer.finish_reason == "length"
+        assert len(answer.chunks) < len(alone.chunks) / 2
+    assert pace.behind_s > 0
+    assert not pace.behind, "nothing waits any more"

@@ -6,7 +6,7 @@ a process more to keep up with the engine, and a hop more for every token. SGLan
 way itself, for an engine without a tokenizer; here the schedulers keep theirs, which finds stop
 strings and compiles grammars, and only their outputs take it.
 
-Read in SGLang 0.5.22 and 0.5.23: ``managers/scheduler_components/ipc_channels.py``
+Read in SGLang 0.5.20 to 0.5.23: ``managers/scheduler_components/ipc_channels.py``
 (``SchedulerIpcChannels.create`` chooses the socket by ``skip_tokenizer_init``),
 ``managers/tokenizer_manager.py`` (``_handle_batch_output`` takes ``BatchTokenIDOutput``, and its
 dispatcher ignores what schedulers otherwise tell the detokenizer). Where these are missing, outputs
@@ -25,8 +25,9 @@ from sglang_worker.config import environment
 from sglang_worker.config.worker_config import WorkerConfig
 
 VARIABLE = "SGLANG_WORKER_DIRECT_OUTPUTS"
-# Methods of the engine and of its tokenizer manager that answer with text have this in their name.
-ANSWERS_WITH_TEXT = "generate"
+# In the names of all methods of the engine and its tokenizer manager that answer with text, and of
+# the one that has requests logged or dumped while they are served.
+READS_TEXT = ("generate", "configure_logging")
 
 
 def reader_of_text(config: WorkerConfig, server_args: Any) -> str | None:
@@ -37,8 +38,13 @@ def reader_of_text(config: WorkerConfig, server_args: Any) -> str | None:
         # One detokenizer also divides each output among the gateways.
         return "--gateway-workers"
     for route in config.system.routes:
-        if ANSWERS_WITH_TEXT in route.method:
+        if any(name in route.method for name in READS_TEXT):
             return f"--engine-route {route.text}"
+    if getattr(server_args, "node_rank", 0):
+        # Outputs go to the first node, and its flags decide who reads them there.
+        return "--node-rank"
+    if getattr(server_args, "crash_dump_folder", None):
+        return "--crash-dump-folder"
     if getattr(server_args, "log_requests", False):
         return "--log-requests"
     return None
@@ -64,6 +70,29 @@ def install() -> bool:
 
     channels.create = staticmethod(create_direct)
     return True
+
+
+def join_alike(tokenizer_manager: Any) -> None:
+    """Have SGLang join outputs of one request of which only some carry text.
+
+    Those of a scheduler that sends directly carry none, while the one with which the tokenizer
+    manager itself ends an aborted request always does. ``_coalesce_streaming_chunks`` joins what a
+    stream has not asked for yet, looks for text in the last one, and raises KeyError for the rest.
+    """
+    join = getattr(tokenizer_manager, "_coalesce_streaming_chunks", None)
+    if join is None:
+        return
+
+    @functools.wraps(join)
+    def join_without_text(outputs: list[dict[str, Any]], *rest: Any, **options: Any) -> Any:
+        if any("text" not in output for output in outputs):
+            outputs = [
+                {name: value for name, value in output.items() if name != "text"}
+                for output in outputs
+            ]
+        return join(outputs, *rest, **options)
+
+    tokenizer_manager._coalesce_streaming_chunks = join_without_text
 
 
 def _channels() -> Any:

@@ -1,13 +1,15 @@
 """SGLang's receive loop, watched: `engine.pace` learns when messages queue in front of it.
 
 Read in SGLang 0.5.20 to 0.5.23: ``managers/tokenizer_manager.py`` (``handle_loop`` awaits
-``_handle_batch_output`` for every message of ``recv_from_detokenizer``, a ``zmq.asyncio`` socket).
+``_handle_batch_output`` for every message with outputs of ``recv_from_detokenizer``, a
+``zmq.asyncio`` socket, and calls ``_result_dispatcher`` for every other).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from sglang_worker.engine import compat_outputs
 from sglang_worker.engine.pace import Pace
 
 _ATTRIBUTE = "sglang_worker_pace"
@@ -28,19 +30,34 @@ def watch(tokenizer_manager: Any) -> Pace | None:
     handle = getattr(tokenizer_manager, "_handle_batch_output", None)
     if handle is None or not hasattr(socket, "get"):
         return None
+    compat_outputs.join_alike(tokenizer_manager)
     pace = Pace()
 
     async def handle_watched(message: Any) -> None:
-        waiting = has_message(socket)
-        pace.look(waiting)
+        pace.begin(has_message(socket))
         await handle(message)
-        if not waiting:
-            # Only now: what this message brought is handed over with what was collected before.
-            pace.let_go()
+        pace.end()
 
     tokenizer_manager._handle_batch_output = handle_watched
+    _watch_other_messages(tokenizer_manager, socket, pace)
     setattr(tokenizer_manager, _ATTRIBUTE, pace)
     return pace
+
+
+def _watch_other_messages(tokenizer_manager: Any, socket: Any, pace: Pace) -> None:
+    """A backlog may end with one of them. It would otherwise seem to last until the next output,
+    however much later that comes."""
+    dispatch = getattr(tokenizer_manager, "_result_dispatcher", None)
+    if not callable(dispatch):
+        return
+
+    def dispatch_watched(message: Any) -> None:
+        dispatch(message)
+        if not has_message(socket):
+            pace.begin(False)
+            pace.end()
+
+    tokenizer_manager._result_dispatcher = dispatch_watched
 
 
 def has_message(socket: Any) -> bool:

@@ -3,9 +3,9 @@
 A decode step of 128 streams is one message of the scheduler, 128 outputs of SGLang and 128 chunks
 for the runtime. Once steps come faster than this process can turn them into chunks, messages
 queue, and every token would come later than the one before it. Streams then wait in `Pace.turn`
-before they ask SGLang for more, at most `HOLD_S`; SGLang collects what it makes for a stream that
-does not ask and hands it over as one output, so a chunk carries several tokens and its cost is
-shared. Streams of a process that keeps up never wait.
+before they ask SGLang for more, until the queue is empty or several messages have been taken from
+it; SGLang collects what it makes for a stream that does not ask and hands it over as one output, so
+a chunk carries several tokens and its cost is shared. A process that keeps up holds nobody.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ logger = logging.getLogger(__name__)
 
 # Messages that queue for less are a burst: several ranks at once, a prefill beside a decode step.
 PATIENCE_S = 0.005
-# What a stream waits at most, and so by how much its tokens are late.
+# A queue that does not end lets streams go on after this long and this many messages: one turn of
+# all streams may itself take longer, and would otherwise be about a single message each time.
 HOLD_S = 0.02
+HOLD_MESSAGES = 4
+# No stream waits longer, also when no message comes any more.
+HOLD_AT_MOST_S = 0.25
 TELL_AFTER_S = 10.0
 TELL_AGAIN_S = 600.0
 
@@ -64,13 +68,16 @@ class Backlog:
 class Pace:
     """The streams' side. Used from one event loop."""
 
-    __slots__ = ("_backlog", "_clock", "_timer", "_waiters", "behind")
+    __slots__ = ("_backlog", "_clock", "_held_since_s", "_messages", "_timer", "_waiters", "behind")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._backlog = Backlog()
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        # Since streams were let go: when the first one waited again, messages handled.
+        self._held_since_s = 0.0
+        self._messages = 0
         # Read once per chunk, so it is a plain attribute.
         self.behind = False
 
@@ -78,8 +85,8 @@ class Pace:
     def behind_s(self) -> float:
         return self._backlog.behind_s
 
-    def look(self, waiting: bool) -> None:
-        """A message has come; ``waiting``: another one is there already."""
+    def begin(self, waiting: bool) -> None:
+        """A message has come and is about to be handled; ``waiting``: another is there already."""
         now_s = self._clock()
         self._backlog.look(waiting, now_s)
         self.behind = self._backlog.behind
@@ -89,21 +96,31 @@ class Pace:
                 "sent in larger chunks (--stream-interval or --gateway-workers relieve it)"
             )
 
-    def let_go(self) -> None:
-        """Let every stream that waits ask for what has been collected."""
+    def end(self) -> None:
+        """It was handled: what it brought is handed over with what was collected before."""
+        self._messages += 1
+        if not self._waiters:
+            return
+        held_s = self._clock() - self._held_since_s
+        if not self.behind or (held_s >= HOLD_S and self._messages >= HOLD_MESSAGES):
+            self._let_go()
+
+    def _let_go(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._messages = 0
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             with suppress(asyncio.InvalidStateError):  # its task was cancelled
                 waiter.set_result(None)
 
     async def turn(self) -> None:
-        """Wait until the backlog is gone, at most `HOLD_S`."""
+        """Wait until the backlog is gone or enough of it was collected."""
         loop = asyncio.get_running_loop()
-        if self._timer is None:
-            self._timer = loop.call_later(HOLD_S, self.let_go)
+        if not self._waiters:
+            self._held_since_s = self._clock()
+            self._timer = loop.call_later(HOLD_AT_MOST_S, self._let_go)
         waiter = loop.create_future()
         self._waiters.append(waiter)
         await waiter

@@ -41,10 +41,18 @@ def with_routes(*texts: str) -> WorkerConfig:
             "--use-sglang-tokenizer",
         ),
         (msgspec.structs.replace(PLAIN, gateway_workers=2), {}, "--gateway-workers"),
+        (PLAIN, {"crash_dump_folder": "dumps"}, "--crash-dump-folder"),
+        (PLAIN, {"node_rank": 0}, None),
+        (PLAIN, {"node_rank": 1}, "--node-rank"),
         (with_routes("ask=generate"), {}, "--engine-route ask=generate"),
         (with_routes("generate"), {}, "--engine-route generate"),
         (with_routes("ask=async_generate"), {}, "--engine-route ask=async_generate"),
         (with_routes("ask=generate_request:tm"), {}, "--engine-route ask=generate_request:tm"),
+        (
+            with_routes("logs=configure_logging:tm"),
+            {},
+            "--engine-route logs=configure_logging:tm",
+        ),
         (with_routes("flush_cache", "pause=pause_generation:tm"), {}, None),
     ],
 )
@@ -105,3 +113,28 @@ def test_an_sglang_without_the_shorter_way_keeps_its_own(monkeypatch: pytest.Mon
 
 def test_this_sglang_has_the_shorter_way() -> None:
     assert compat_outputs._channels() is not None
+
+
+def manager() -> Any:
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    made = TokenizerManager.__new__(TokenizerManager)
+    compat_outputs.join_alike(made)
+    return made
+
+
+def output(*ids: int, **more: Any) -> dict[str, Any]:
+    return {"output_ids": list(ids), "meta_info": {"finish_reason": None}, **more}
+
+
+def test_an_abort_behind_outputs_that_nobody_asked_for_yet_reaches_its_stream() -> None:
+    """SGLang writes text into the aborts that it makes itself, such as at an engine's death."""
+    abort = {"text": "", "output_ids": [], "meta_info": {"finish_reason": {"type": "abort"}}}
+    joined = manager()._coalesce_streaming_chunks([output(1), output(2), abort], "one", {}.keys())
+    assert joined["output_ids"] == [1, 2]
+    assert joined["meta_info"]["finish_reason"] == {"type": "abort"}
+
+
+def test_text_that_was_made_is_joined_as_before() -> None:
+    outputs = [output(1, text="a"), output(2, text="b")]
+    assert manager()._coalesce_streaming_chunks(outputs, "one", {}.keys())["text"] == "ab"

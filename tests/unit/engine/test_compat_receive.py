@@ -14,6 +14,7 @@ from sglang_worker.engine import compat_receive
 from sglang_worker.engine.generation import Generation
 
 STEPS = 400
+OTHER = b"other"
 
 
 class Manager:
@@ -24,13 +25,20 @@ class Manager:
         self.recv_from_detokenizer = zmq.asyncio.Context.instance().socket(zmq.PULL)
         self.recv_from_detokenizer.bind(address)
         self.rid_to_state: dict[str, Any] = {}
+        self.other_came = asyncio.Event()
         self._outputs: list[int] = []
         self._came = asyncio.Event()
 
     async def receive(self) -> None:
         while True:
             message = await self.recv_from_detokenizer.recv()
-            await self._handle_batch_output(int(message))
+            if message == OTHER:
+                self._result_dispatcher(message)
+            else:
+                await self._handle_batch_output(int(message))
+
+    def _result_dispatcher(self, message: bytes) -> None:
+        self.other_came.set()
 
     async def _handle_batch_output(self, number: int) -> None:
         self._outputs.append(number)
@@ -124,3 +132,29 @@ async def test_watching_twice_keeps_the_first_pace(address: str) -> None:
     assert compat_receive.watch(manager) is pace
     assert manager._handle_batch_output == handle
     manager.recv_from_detokenizer.close(0)
+
+
+async def test_a_backlog_that_ends_with_another_message_has_ended(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two outputs that come together an hour later would pass for an hour of backlog."""
+    monkeypatch.setattr("sglang_worker.engine.pace.PATIENCE_S", 0.0)
+    manager = Manager(address)
+    pace = compat_receive.watch(manager)
+    assert pace is not None
+    sender = zmq.asyncio.Context.instance().socket(zmq.PUSH)
+    sender.connect(address)
+    for message in (b"0", b"1", b"2", OTHER):
+        await sender.send(message)
+    async with asyncio.timeout(60):
+        await manager.recv_from_detokenizer.poll()
+        receiving = asyncio.create_task(manager.receive())
+        await manager.other_came.wait()
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
+    sender.close(0)
+    manager.recv_from_detokenizer.close(0)
+    assert not pace.behind
+    behind_s = pace.behind_s
+    pace.begin(False)
+    assert pace.behind_s == behind_s, "nothing lasts until the next output"

@@ -7,7 +7,15 @@ import logging
 
 import pytest
 from sglang_worker.engine import pace as module
-from sglang_worker.engine.pace import PATIENCE_S, TELL_AFTER_S, TELL_AGAIN_S, Backlog, Pace
+from sglang_worker.engine.pace import (
+    HOLD_MESSAGES,
+    HOLD_S,
+    PATIENCE_S,
+    TELL_AFTER_S,
+    TELL_AGAIN_S,
+    Backlog,
+    Pace,
+)
 
 
 class Clock:
@@ -53,29 +61,84 @@ def test_a_lasting_backlog_is_told_once_and_again_much_later(
     pace = Pace(clock)
     with caplog.at_level(logging.WARNING, logger=module.__name__):
         for _ in range(3):
-            pace.look(True)
+            pace.begin(True)
             clock.now_s += TELL_AFTER_S
         assert len(caplog.records) == 1
         assert "--gateway-workers" in caplog.text
         clock.now_s += TELL_AGAIN_S
-        pace.look(True)
+        pace.begin(True)
     assert len(caplog.records) == 2
 
 
-async def test_streams_wait_while_behind_and_go_on_together_when_it_is_over() -> None:
-    pace = Pace()
-    order: list[str] = []
+class Streams:
+    """Streams that wait, and who of them goes on in which order."""
 
-    async def stream(name: str) -> None:
+    def __init__(self, pace: Pace, names: str) -> None:
+        self.went_on: list[str] = []
+        self.tasks = {name: asyncio.create_task(self._wait(pace, name)) for name in names}
+
+    async def _wait(self, pace: Pace, name: str) -> None:
         await pace.turn()
-        order.append(name)
+        self.went_on.append(name)
 
-    tasks = [asyncio.create_task(stream(name)) for name in "abc"]
-    await asyncio.sleep(0)
-    assert order == []
-    pace.let_go()
-    await asyncio.gather(*tasks)
-    assert order == ["a", "b", "c"]
+    @classmethod
+    async def waiting(cls, pace: Pace, names: str = "abc") -> Streams:
+        streams = cls(pace, names)
+        await asyncio.sleep(0)
+        return streams
+
+    async def now(self) -> str:
+        """Who has gone on, after everything that is due has run."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return "".join(self.went_on)
+
+
+def behind(pace: Pace, clock: Clock) -> None:
+    pace.begin(True)
+    clock.now_s += 2 * PATIENCE_S
+    pace.begin(True)
+    assert pace.behind
+
+
+async def test_streams_go_on_together_when_the_last_message_was_handled() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    behind(pace, clock)
+    streams = await Streams.waiting(pace)
+    pace.end()
+    assert await streams.now() == ""
+    pace.begin(False)
+    assert await streams.now() == "", "what this message brings is still to come"
+    pace.end()
+    assert await streams.now() == "abc"
+
+
+async def test_a_backlog_that_does_not_end_lets_streams_go_on_after_some_time_and_messages() -> (
+    None
+):
+    clock = Clock()
+    pace = Pace(clock)
+    behind(pace, clock)
+    streams = await Streams.waiting(pace)
+    for _ in range(HOLD_MESSAGES + 2):
+        pace.end()
+    assert await streams.now() == "", "the time is not over"
+    clock.now_s += 2 * HOLD_S
+    pace.end()
+    assert await streams.now() == "abc"
+
+
+async def test_a_slow_turn_of_all_streams_does_not_end_the_next_wait_after_one_message() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    behind(pace, clock)
+    streams = await Streams.waiting(pace)
+    for handled in range(1, HOLD_MESSAGES + 1):
+        clock.now_s += 2 * HOLD_S
+        assert await streams.now() == "", f"after {handled - 1} messages"
+        pace.end()
+    assert await streams.now() == "abc"
 
 
 async def test_no_stream_waits_for_ever_when_no_message_comes() -> None:
@@ -87,11 +150,10 @@ async def test_no_stream_waits_for_ever_when_no_message_comes() -> None:
 
 async def test_a_stream_that_is_cancelled_while_it_waits_takes_no_other_along() -> None:
     pace = Pace()
-    gone, left = (asyncio.create_task(pace.turn()) for _ in range(2))
-    await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.sleep(0)
-    assert not left.done()
-    pace.let_go()
-    await left
-    assert gone.cancelled()
+    streams = await Streams.waiting(pace, "ab")
+    streams.tasks["a"].cancel()
+    assert await streams.now() == ""
+    pace.begin(False)
+    pace.end()
+    assert await streams.now() == "b"
+    assert streams.tasks["a"].cancelled()
