@@ -33,13 +33,21 @@ MOST_WEIGHTS = 1 << 24
 # would reach the scheduler as a probability.
 LOUDEST = 1 << 16
 BLOCK_SAMPLES = 1 << 18
+# In the first frame of an MP3 file that says how long it is. Of any other its length is estimated,
+# from the size of the file and of its first frame.
+_LENGTH_MARKS = (b"Xing", b"Info", b"VBRI")
+_ESTIMATED = "MP3"
+# Of such a file this much and a 50th may stand behind the estimate: tags, and a frame or two.
+_SPARE_BYTES = 4096
+# libsndfile's number of frames where a header leaves it open.
+_UNKNOWN_FRAMES = (1 << 63) - 1
 _WAV_FLOAT = 3
 _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 _SAMPLE_BYTES = 4
 
 
 class ClipFacts(msgspec.Struct, frozen=True):
-    """``frames``: samples of one channel, as many as will be read."""
+    """``frames``: samples of one channel, no more than these will be read."""
 
     frames: int
     rate_hz: int
@@ -55,12 +63,14 @@ def has_decoder() -> bool:
 
 
 def clip_facts(content: bytes) -> ClipFacts:
-    """From the header, or from a walk over the packets where there is none. Raises MediaError."""
-    with _opened(content) as clip:
+    """From the header; of an MP3 file without one an estimate. Raises MediaError."""
+    with _opened(io.BytesIO(content)) as clip:
         frames, rate_hz, channels = int(clip.frames), int(clip.samplerate), int(clip.channels)
     if channels > MOST_CHANNELS:
         raise MediaError(f"has {channels} channels, at most {MOST_CHANNELS} are accepted")
     _check_rate(rate_hz)
+    if frames >= _UNKNOWN_FRAMES:
+        raise MediaError("does not say how long it is")
     if frames < SHORTEST_S * rate_hz:
         raise MediaError(f"is shorter than {SHORTEST_S:g} s")
     return ClipFacts(frames, rate_hz)
@@ -74,34 +84,50 @@ def as_wav(content: bytes, facts: ClipFacts) -> bytes:
     import numpy as np
 
     wav = bytearray(_HEADER.size + facts.frames * _SAMPLE_BYTES)
-    _HEADER.pack_into(wav, 0, *_header(facts))
     samples = np.frombuffer(wav, np.float32, offset=_HEADER.size)
-    filled = 0
+    filled = _decode(content, samples)
+    if filled < SHORTEST_S * facts.rate_hz:
+        raise MediaError("its content is damaged or cut off")
+    # No number is not below any bound either.
+    if not float(np.abs(samples[:filled]).max()) <= LOUDEST:
+        raise MediaError("has samples that are no numbers, or far beyond full scale")
+    _HEADER.pack_into(wav, 0, *_header(filled, facts.rate_hz))
+    return bytes(memoryview(wav)[: _HEADER.size + filled * _SAMPLE_BYTES])
+
+
+def _decode(content: bytes, samples: Any) -> int:
+    """How many of ``samples`` were filled: all, unless their number was an estimate."""
+    source, filled, most = io.BytesIO(content), 0, len(samples)
     try:
-        with _opened(content) as clip:
+        with _opened(source) as clip:
+            estimated = clip.format == _ESTIMATED and not any(
+                mark in content for mark in _LENGTH_MARKS
+            )
             block_frames = BLOCK_SAMPLES // clip.channels
-            while filled < facts.frames:
-                most = min(block_frames, facts.frames - filled)
-                block = clip.read(most, dtype="float64", always_2d=True)
+            while filled < most:
+                block = clip.read(min(block_frames, most - filled), dtype="float64", always_2d=True)
                 if not len(block):
                     break
                 samples[filled : filled + len(block)] = block.mean(axis=1)
                 filled += len(block)
+            left_bytes = len(content) - source.tell()
     except Exception:
         # The library raises whatever its decoders stumbled over.
         raise MediaError("its content is damaged or cut off") from None
-    if filled < facts.frames:
+    if filled < most and not estimated:
         raise MediaError("its content is damaged or cut off")
-    # No number is not below any bound either.
-    if not float(np.abs(samples).max()) <= LOUDEST:
-        raise MediaError("has samples that are no numbers, or far beyond full scale")
-    return bytes(wav)
+    if estimated and left_bytes > _SPARE_BYTES + len(content) // 50:
+        # The library reads no further, so the rest would be silently lost.
+        raise MediaError(
+            "has a changing bit rate and does not say how long it is; send WAV or FLAC"
+        )
+    return filled
 
 
-def _opened(content: bytes) -> Any:
+def _opened(source: io.BytesIO) -> Any:
     library = importlib.import_module(LIBRARY)
     try:
-        clip = library.SoundFile(io.BytesIO(content))
+        clip = library.SoundFile(source)
     except Exception:
         raise MediaError(f"is not audio of a known format ({NAMED})") from None
     if clip.format not in FORMATS:
@@ -123,12 +149,12 @@ def _check_rate(rate_hz: int) -> None:
         )
 
 
-def _header(facts: ClipFacts) -> tuple[Any, ...]:
+def _header(frames: int, rate_hz: int) -> tuple[Any, ...]:
     """Fields of a RIFF file with a format chunk and the samples."""
-    size_bytes = facts.frames * _SAMPLE_BYTES
+    size_bytes = frames * _SAMPLE_BYTES
     return (
         *(b"RIFF", _HEADER.size - 8 + size_bytes, b"WAVE"),
-        *(b"fmt ", 16, _WAV_FLOAT, 1, facts.rate_hz, facts.rate_hz * _SAMPLE_BYTES),
+        *(b"fmt ", 16, _WAV_FLOAT, 1, rate_hz, rate_hz * _SAMPLE_BYTES),
         *(_SAMPLE_BYTES, 8 * _SAMPLE_BYTES),
         *(b"data", size_bytes),
     )

@@ -115,6 +115,44 @@ def test_a_flac_that_is_cut_off_is_refused() -> None:
         decoded(encoded(noise(2.0), "FLAC")[:-20_000])
 
 
+def mp3_without_length(samples: Any, mode: str, rate_hz: int = 44_100) -> bytes:
+    """As those that are sent while they are made: the first frame holds the length, drop it."""
+    content = encoded(samples, "MP3", rate_hz, bitrate_mode=mode, compression_level=0.5)
+    return content[content.index(content[:2], 4) :]
+
+
+def test_an_mp3_without_its_length_is_read_as_far_as_it_goes() -> None:
+    """The library estimates some frames too many."""
+    content = mp3_without_length(noise(30.0, rate_hz=44_100), "CONSTANT")
+    facts = audio.clip_facts(content)
+    samples, _ = decoded(content)
+    assert 29.9 * 44_100 < len(samples) < facts.frames
+    tagged, _ = decoded(content + b"TAG" + bytes(125))
+    assert len(tagged) == len(samples)
+
+
+def test_an_mp3_whose_end_the_library_would_not_find_is_refused() -> None:
+    samples = noise(30.0, rate_hz=44_100)
+    samples[10 * 44_100 :] *= 0.001
+    with pytest.raises(MediaError, match="changing bit rate"):
+        decoded(mp3_without_length(samples, "VARIABLE"))
+
+
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_an_mp3_that_says_its_length_is_refused_when_it_is_cut_off(mode: str) -> None:
+    content = encoded(noise(3.0), "MP3", bitrate_mode=mode, compression_level=0.5)
+    with pytest.raises(MediaError, match="damaged or cut off"):
+        decoded(content[:-1000])
+
+
+def test_a_flac_that_leaves_its_length_open_is_refused_by_name() -> None:
+    content = bytearray(encoded(noise(), "FLAC"))
+    content[21] &= 0xF0
+    content[22:26] = bytes(4)
+    with pytest.raises(MediaError, match="does not say how long"):
+        audio.clip_facts(bytes(content))
+
+
 def test_no_more_is_read_than_the_header_said() -> None:
     """Whatever stands behind it: a header of 0.2 s in front of a second."""
     content = bytearray(encoded(noise(1.0)))
