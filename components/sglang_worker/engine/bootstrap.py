@@ -107,7 +107,8 @@ async def until_ready(tokenizer_manager: Any, server_args: Any) -> None:
     url += f"{server_args.disaggregation_bootstrap_port}{compat_disagg.READY_QUERY}"
     last = ["no answer"]
     try:
-        await asyncio.wait_for(_poll(url, tokenizer_manager, server_args, last), READY_TIMEOUT_S)
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            await _poll(url, tokenizer_manager, server_args, last)
     except asyncio.TimeoutError:
         raise EngineStartError(
             f"the bootstrap server is not ready after {READY_TIMEOUT_S:g} s: {last[0]}"

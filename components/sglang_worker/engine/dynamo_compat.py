@@ -123,7 +123,8 @@ class ServedEndpoint:
         Raises what serving raised, or asyncio.TimeoutError.
         """
         self.client = await self.endpoint.client()
-        await asyncio.wait_for(self._until_listed(), REGISTRATION_TIMEOUT_S)
+        async with asyncio.timeout(REGISTRATION_TIMEOUT_S):
+            await self._until_listed()
 
     async def _until_listed(self) -> None:
         while not self.listed:

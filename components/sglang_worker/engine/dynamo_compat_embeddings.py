@@ -36,13 +36,10 @@ class SentEmbeddings:
             Path(self.transfer["serialized_request"]).unlink(missing_ok=True)
             return
         try:
-            await asyncio.wait_for(_awaited(self._done), CONFIRMATION_TIMEOUT_S)
+            async with asyncio.timeout(CONFIRMATION_TIMEOUT_S):
+                await self._done
         except asyncio.TimeoutError:
             return
-
-
-async def _awaited(done: Any) -> None:
-    await done
 
 
 class EmbeddingSender:

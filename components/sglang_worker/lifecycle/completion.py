@@ -60,7 +60,8 @@ class CompletionCheck:
         """Wait for the response streams alone, whatever SGLang and the gate still count: for
         requests that were failed while the engine does not answer. False: not in time."""
         try:
-            await asyncio.wait_for(self._until_clean(self._read_streams, _ignore), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._until_clean(self._read_streams, _ignore)
         except asyncio.TimeoutError:
             return False
         return True

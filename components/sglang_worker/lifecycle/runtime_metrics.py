@@ -22,7 +22,8 @@ async def read_metrics(address: Callable[[], Address | None]) -> str:
     where = address()
     if where is None:
         raise MetricsUnavailable("the runtime's server has no known address")
-    return await asyncio.wait_for(_get(*where), READ_TIMEOUT_S)
+    async with asyncio.timeout(READ_TIMEOUT_S):
+        return await _get(*where)
 
 
 async def _get(host: str, port: int) -> str:

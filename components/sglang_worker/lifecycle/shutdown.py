@@ -153,7 +153,8 @@ class Shutdown:
 
     async def _bounded(self, what: str, step: Awaitable[None]) -> None:
         try:
-            await asyncio.wait_for(step, self._times.step_s)
+            async with asyncio.timeout(self._times.step_s):
+                await step
         except asyncio.TimeoutError:
             logger.warning("shutdown: %s did not end within %g s", what, self._times.step_s)
         except Exception:

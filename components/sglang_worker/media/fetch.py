@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -29,7 +29,6 @@ from sglang_worker.media.places import Pace
 from sglang_worker.media.settings import MediaSettings
 from sglang_worker.media.slots import DownloadSlots
 
-Value = TypeVar("Value")
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 CHUNK_BYTES = 64 << 10
 ADDRESSES_TRIED = 4
@@ -51,11 +50,13 @@ class Budget:
     def __init__(self, total_s: float) -> None:
         self._left_s = total_s
 
-    async def spend(self, work: Awaitable[Value]) -> Value:
-        """What ``work`` gives. Raises TimeoutError when no time is left."""
+    @asynccontextmanager
+    async def spent(self) -> AsyncIterator[None]:
+        """Around what takes of it. Raises TimeoutError once no time is left."""
         started_s = _now_s()
         try:
-            return await asyncio.wait_for(work, self._left_s)
+            async with _limit(self._left_s):
+                yield
         finally:
             self._left_s -= _now_s() - started_s
 
@@ -121,9 +122,9 @@ class Fetcher:
         names = self._lookup if self._settings.allow_internal else PublicNames(self._lookup)
         where = URL(url)
         try:
-            async with self._lookups.place(name_account):
-                found = await budget.spend(
-                    names.resolve(where.raw_host or host, where.port or 0, socket.AF_UNSPEC)
+            async with self._lookups.place(name_account), budget.spent():
+                found = await names.resolve(
+                    where.raw_host or host, where.port or 0, socket.AF_UNSPEC
                 )
         except asyncio.TimeoutError:
             raise
@@ -140,23 +141,26 @@ class Fetcher:
 
     async def _try(self, url: str, route: Route, connect_s: float, budget: Budget) -> bytes | str:
         """As `_hop`, by one route, whose place is held meanwhile and no longer."""
-        async with self._slots.place(route.account):
-            return await budget.spend(self._ask(url, route, connect_s))
+        async with self._slots.place(route.account), budget.spent():
+            return await self._ask(url, route, connect_s)
 
     async def _ask(self, url: str, route: Route, connect_s: float) -> bytes | str:
         pace = Pace(self._settings.min_rate_bytes_per_s, self._settings.min_rate_window_s, _now_s())
         async with self._session(route.resolver, connect_s) as session:
-            asked = session.get(url, allow_redirects=False, proxy=route.proxy)
-            async with await self._in_pace(asked, pace) as response:
+            async with self._in_pace(pace):
+                answered = await session.get(url, allow_redirects=False, proxy=route.proxy)
+            async with answered as response:
                 target = response.headers.get("Location")
                 if response.status in REDIRECTS and target is not None:
                     return str(response.url.join(URL(target)))
                 pace.restart(_now_s())
                 return await self._read(response, pace)
 
-    async def _in_pace(self, work: Awaitable[Value], pace: Pace) -> Value:
+    @asynccontextmanager
+    async def _in_pace(self, pace: Pace) -> AsyncIterator[None]:
         try:
-            return await asyncio.wait_for(work, pace.deadline_s - _now_s())
+            async with _limit(pace.deadline_s - _now_s()):
+                yield
         except aiohttp.ClientError:
             # Among them a connection that was not made in time.
             raise
@@ -195,7 +199,11 @@ class Fetcher:
         if (response.content_length or 0) > most:
             raise too_large
         content = bytearray()
-        while chunk := await self._in_pace(response.content.read(CHUNK_BYTES), pace):
+        while True:
+            async with self._in_pace(pace):
+                chunk = await response.content.read(CHUNK_BYTES)
+            if not chunk:
+                break
             content += chunk
             if len(content) > most:
                 raise too_large
@@ -224,6 +232,14 @@ class Fetcher:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+
+
+def _limit(left_s: float) -> asyncio.Timeout:
+    """Raises TimeoutError at once when no time is left: work that finds all it needs does not
+    wait, and so would not notice."""
+    if left_s <= 0:
+        raise TimeoutError
+    return asyncio.timeout(left_s)
 
 
 def _now_s() -> float:

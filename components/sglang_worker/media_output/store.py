@@ -51,8 +51,8 @@ class MediaStore:
         """
         name = f"{folder}/{uuid.uuid4().hex}.{extension}"
         try:
-            writing = self._writes.run(self._write, f"{self._root}/{name}", content)
-            await asyncio.wait_for(writing, self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                await self._writes.run(self._write, f"{self._root}/{name}", content)
         except asyncio.TimeoutError:
             raise StorageFailed(f"not written within {self._timeout_s:g} s") from None
         except Exception as error:

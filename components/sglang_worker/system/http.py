@@ -115,6 +115,8 @@ class Connection:
         try:
             while await self._serve_one():
                 self._wire.start_next_cycle()
+                # Nothing else makes way between calls that arrived together.
+                await asyncio.sleep(0)
         except (OSError, asyncio.TimeoutError, h11.ProtocolError):
             # The client is gone or too slow to take its answer: there is no one to tell.
             return
@@ -166,7 +168,7 @@ class Connection:
                 started = True
                 deadline = loop.time() + self._limits.head_timeout_s
             try:
-                data = await asyncio.wait_for(self._reader.read(16384), deadline - loop.time())
+                data = await self._receive(16384, deadline - loop.time())
             except asyncio.TimeoutError:
                 if started:
                     await self._respond_last(HttpError(408, "the request head did not arrive"))
@@ -204,10 +206,18 @@ class Connection:
                 raise HttpError(400, "the request body ended early")
             patience_s = min(self._limits.body_timeout_s, deadline_s - loop.time())
             try:
-                data = await asyncio.wait_for(self._reader.read(65536), patience_s)
+                data = await self._receive(65536, patience_s)
             except asyncio.TimeoutError:
                 raise HttpError(408, "the request body did not arrive") from None
             self._wire.receive_data(data)
+
+    async def _receive(self, most_bytes: int, left_s: float) -> bytes:
+        """What the client sent next, empty at its end. Raises TimeoutError."""
+        if left_s <= 0:
+            # A read that finds bytes does not wait, and so would not notice that time is up.
+            raise TimeoutError
+        async with asyncio.timeout(left_s):
+            return await self._reader.read(most_bytes)
 
     async def _send(self, response: HttpResponse, *, head_only: bool) -> None:
         headers = dict(response.headers)
@@ -246,7 +256,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._limits.linger_s
         while loop.time() < deadline:
-            data = await asyncio.wait_for(self._reader.read(262144), deadline - loop.time())
+            data = await self._receive(262144, deadline - loop.time())
             if not data:
                 return
 
@@ -256,12 +266,14 @@ class Connection:
             self._writer.write(data)
 
     async def _flush(self) -> None:
-        await asyncio.wait_for(self._writer.drain(), self._limits.body_timeout_s)
+        async with asyncio.timeout(self._limits.body_timeout_s):
+            await self._writer.drain()
 
     async def _finish(self) -> None:
         self._writer.close()
         try:
-            await asyncio.wait_for(self._writer.wait_closed(), self._limits.linger_s)
+            async with asyncio.timeout(self._limits.linger_s):
+                await self._writer.wait_closed()
         except (OSError, asyncio.TimeoutError):
             self._writer.transport.abort()
 

@@ -38,7 +38,8 @@ async def forward(address: RuntimeAddress, request: HttpRequest, timeout_s: floa
     Raises RuntimeUnreachable, or RuntimeSilent when the answer's head took over ``timeout_s``.
     """
     try:
-        return await asyncio.wait_for(_ask(address, request, timeout_s), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await _ask(address, request, timeout_s)
     except asyncio.TimeoutError:
         raise RuntimeSilent from None
     except (OSError, h11.ProtocolError) as error:
@@ -79,7 +80,8 @@ async def _body(
 ) -> AsyncIterator[bytes]:
     try:
         while True:
-            event = await asyncio.wait_for(_next_event(wire, reader), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                event = await _next_event(wire, reader)
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
             elif isinstance(event, h11.EndOfMessage):

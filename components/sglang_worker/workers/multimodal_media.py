@@ -73,12 +73,10 @@ class RawMedia:
                 return await self._load(part, budget)
 
         tasks = [asyncio.ensure_future(load(part)) for part in parts]
-        together = asyncio.gather(*tasks)
-        # asyncio would log, for a client that hangs up, that nobody looked at it.
-        together.add_done_callback(lambda done: done.cancelled() or done.exception())
         limit_s = self._loader.settings.request_timeout_s
         try:
-            contents = list(await asyncio.wait_for(together, limit_s))
+            async with asyncio.timeout(limit_s):
+                contents = list(await asyncio.gather(*tasks))
         except asyncio.TimeoutError:
             raise InvalidRequest(
                 "messages", f"its media could not all be fetched within {limit_s:g} s"

@@ -157,3 +157,44 @@ def test_one_module_alone_writes_the_environment() -> None:
         for line in environment_writes(_tree(path))
     ]
     assert writes == []
+
+
+def waits_that_swallow_cancellation(tree: ast.Module) -> Iterator[int]:
+    """Line numbers of `asyncio.wait_for`, called or imported, under whatever name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if node.attr == "wait_for" and _name(node.value) == "asyncio":
+                yield node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module in {"asyncio", "asyncio.tasks"}:
+            if any(alias.name == "wait_for" for alias in node.names):
+                yield node.lineno
+        elif isinstance(node, ast.Import) and any(
+            alias.name == "asyncio.tasks" or (alias.name == "asyncio" and alias.asname)
+            for alias in node.names
+        ):
+            yield node.lineno
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "await asyncio.wait_for(work, 1)",
+        "bounded = partial(asyncio.wait_for, timeout=1)",
+        "from asyncio import Event, wait_for as bounded",
+        "import asyncio as aio",
+    ],
+)
+def test_the_check_sees_every_way_to_wait_for(line: str) -> None:
+    assert list(waits_that_swallow_cancellation(ast.parse(line))) == [1]
+
+
+def test_no_wait_swallows_a_cancellation() -> None:
+    """Python 3.11's `asyncio.wait_for` returns what it waited for, and the cancellation of its
+    caller is lost, when both come in one turn of the loop: a loop around it then never ends, and
+    the process with it. ``async with asyncio.timeout(...)`` lets the cancellation through."""
+    waits = [
+        f"{path.relative_to(REPOSITORY)}:{line}"
+        for path in PACKAGE.rglob("*.py")
+        for line in waits_that_swallow_cancellation(_tree(path))
+    ]
+    assert waits == []

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 from msgspec.structs import replace
 from sglang_worker.media import fetch
 from sglang_worker.media.errors import MediaBusy, MediaError
-from sglang_worker.media.fetch import Fetcher
+from sglang_worker.media.fetch import Budget, Fetcher
 from sglang_worker.media.names import SystemNames
 from sglang_worker.media.settings import MediaSettings
 from sglang_worker.media.slots import DownloadSlots
@@ -376,3 +376,19 @@ async def test_names_that_are_being_looked_up_take_no_places_of_downloads(site: 
 
 async def test_names_of_this_machine_are_looked_up(site: Site) -> None:
     assert await Fetcher(OPEN).fetch(site.url("/ok", "localhost")) == CONTENT
+
+
+async def test_nothing_is_begun_once_the_time_of_a_download_is_used_up() -> None:
+    budget, begun = Budget(0.0), False
+    with pytest.raises(TimeoutError):
+        async with budget.spent():
+            begun = True
+    assert not begun
+
+
+async def test_the_time_of_a_download_is_shared_by_all_that_it_waits_for() -> None:
+    budget, never = Budget(0.05), asyncio.Event()
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            async with budget.spent():
+                await never.wait()

@@ -127,7 +127,8 @@ class HealthMonitor:
                 break
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._news.wait()
             except asyncio.TimeoutError:
                 break
         if self.fault is None:
