@@ -28,6 +28,8 @@ VARIABLE = "SGLANG_WORKER_DIRECT_OUTPUTS"
 # In the names of all methods of the engine and its tokenizer manager that answer with text, and of
 # the one that has requests logged or dumped while they are served.
 READS_TEXT = ("generate", "configure_logging")
+# So many outputs of one request SGLang joins without a word in the log.
+JOINED_QUIETLY = 19
 
 
 def reader_of_text(config: WorkerConfig, server_args: Any) -> str | None:
@@ -73,26 +75,31 @@ def install() -> bool:
 
 
 def join_alike(tokenizer_manager: Any) -> None:
-    """Have SGLang join outputs of one request of which only some carry text.
+    """Have SGLang join outputs of one request of which only some carry text, and many of them.
 
-    Those of a scheduler that sends directly carry none, while the one with which the tokenizer
-    manager itself ends an aborted request always does. ``_coalesce_streaming_chunks`` joins what a
-    stream has not asked for yet, looks for text in the last one, and raises KeyError for the rest.
+    ``_coalesce_streaming_chunks`` joins what a stream has not asked for yet. It looks for text in
+    the last one, and raises KeyError for the rest: outputs of a scheduler that sends directly carry
+    none, while the one with which the tokenizer manager itself ends an aborted request always does.
+    For many at once it logs a line, and so would every stream of a process that falls behind, which
+    `engine.pace` tells already.
     """
     join = getattr(tokenizer_manager, "_coalesce_streaming_chunks", None)
     if join is None:
         return
 
     @functools.wraps(join)
-    def join_without_text(outputs: list[dict[str, Any]], *rest: Any, **options: Any) -> Any:
+    def join_in_parts(outputs: list[dict[str, Any]], *rest: Any, **options: Any) -> Any:
         if any("text" not in output for output in outputs):
             outputs = [
                 {name: value for name, value in output.items() if name != "text"}
                 for output in outputs
             ]
+        while len(outputs) > JOINED_QUIETLY:
+            first = join(outputs[:JOINED_QUIETLY], *rest, **options)
+            outputs = [first, *outputs[JOINED_QUIETLY:]]
         return join(outputs, *rest, **options)
 
-    tokenizer_manager._coalesce_streaming_chunks = join_without_text
+    tokenizer_manager._coalesce_streaming_chunks = join_in_parts
 
 
 def _channels() -> Any:

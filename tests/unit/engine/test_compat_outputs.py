@@ -115,10 +115,14 @@ def test_this_sglang_has_the_shorter_way() -> None:
     assert compat_outputs._channels() is not None
 
 
-def manager() -> Any:
+def plain_manager() -> Any:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
-    made = TokenizerManager.__new__(TokenizerManager)
+    return TokenizerManager.__new__(TokenizerManager)
+
+
+def manager() -> Any:
+    made = plain_manager()
     compat_outputs.join_alike(made)
     return made
 
@@ -138,3 +142,19 @@ def test_an_abort_behind_outputs_that_nobody_asked_for_yet_reaches_its_stream() 
 def test_text_that_was_made_is_joined_as_before() -> None:
     outputs = [output(1, text="a"), output(2, text="b")]
     assert manager()._coalesce_streaming_chunks(outputs, "one", {}.keys())["text"] == "ab"
+
+
+@pytest.mark.parametrize("count", [19, 20, 37, 38, 100])
+def test_many_outputs_are_joined_as_sglang_joins_them_but_quietly(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    outputs = []
+    for number in range(count):
+        one = output(number)
+        one["meta_info"] |= {"completion_tokens": number + 1, "output_token_logprobs": [number]}
+        outputs.append(one)
+    caplog.set_level("WARNING")
+    joined = manager()._coalesce_streaming_chunks(outputs, "one", {}.keys())
+    assert not caplog.records
+    assert joined == plain_manager()._coalesce_streaming_chunks(outputs, "one", {}.keys())
+    assert joined["output_ids"] == joined["meta_info"]["output_token_logprobs"] == [*range(count)]
