@@ -67,7 +67,12 @@ class Generation:
             return None
         self._first = asyncio.ensure_future(anext(self._stream))
         try:
-            return await self._first
+            output = await self._first
+            if self.stopped or self.failed:
+                # SGLang waited with `asyncio.wait_for`, as older ones do, and that swallowed the
+                # cancellation: the request is dispatched, and nothing but an abort ends it.
+                compat.abort(self._manager, self._ids)
+            return output
         except StopAsyncIteration:
             self.ended = True
             return None
