@@ -104,7 +104,12 @@ class ManagedProcess:
         """``wait_until``, ending early with the log when the process dies, late with its tail."""
 
         def checked() -> Any:
-            value = condition()
+            try:
+                value = condition()
+            except Exception:
+                # A process that died refuses connections, which looks like one not yet up.
+                self.require_running()
+                raise
             if not value:
                 self.require_running()
             self.members()

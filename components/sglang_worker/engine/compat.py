@@ -122,6 +122,11 @@ def generate(tokenizer_manager: Any, request: Any) -> Any:
     return tokenizer_manager.generate_request(request, None)
 
 
+def is_last(output: Any) -> bool:
+    """Whether an output of SGLang ends its sample."""
+    return isinstance(output, Mapping) and bool(output["meta_info"].get("finish_reason"))
+
+
 def abort(tokenizer_manager: Any, request_ids: Iterable[str]) -> None:
     """Abort every id that SGLang still holds.
 

@@ -92,11 +92,16 @@ class Generation:
 
     async def rest(self) -> AsyncIterator[Any]:
         """All further outputs. After `stop` or `fail` it runs on until SGLang has let go."""
-        pace = self._pace
+        pace, samples_heard = self._pace, 0
         async for output in self._stream:
             yield output
+            # All samples of a request are in this one stream: it waits once for all of them, and
+            # not after the last word.
             if pace.behind:
-                await pace.turn()
+                samples_heard += 1
+                if samples_heard >= len(self._ids) and not compat.is_last(output):
+                    samples_heard = 0
+                    await pace.turn()
         self.ended = True
 
     def stop(self, _: object = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import msgspec
@@ -52,12 +52,16 @@ class MediaLoader:
         """Run what computes over media in a thread of theirs."""
         return await asyncio.get_running_loop().run_in_executor(self._checks, function, *arguments)
 
+    def begin(self, function: Callable[..., Value], *arguments: Any) -> Future[Value]:
+        """As `aside`, for whoever has to know when the thread is done, not only its waiter."""
+        return self._checks.submit(function, *arguments)
+
     async def video_turn(self, function: Callable[..., Value], *arguments: Any) -> Value:
         """As `aside`, one at a time: opening a video takes up to hundreds of megabytes. Raises
         MediaBusy."""
         give_back = await self._video_turn.take(1)
         loop = asyncio.get_running_loop()
-        work = self._checks.submit(function, *arguments)
+        work = self.begin(function, *arguments)
         # Not when the waiter is cancelled: the thread goes on.
         work.add_done_callback(lambda _: loop.call_soon_threadsafe(give_back))
         return await asyncio.wrap_future(work)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
 
 from sglang_worker.engine.compat_video import VideoFacts
 from sglang_worker.media.audio import ClipFacts
@@ -15,21 +19,41 @@ ROOM_OF_A_SAMPLE = 2
 
 
 class Held:
-    """What a request holds until its media are processed, or until nobody waits for it."""
+    """What a request holds until its media are processed, or until nobody waits for it and no
+    thread works on it any more. Used from one event loop."""
 
     def __init__(self) -> None:
         self._give_back: list[Callable[[], None]] = []
         self._released = False
+        self._working = 0
 
     def add(self, give_back: Callable[[], None]) -> None:
+        self._give_back.append(give_back)
         # A preparation that was cut short may still get that far.
-        if self._released:
-            give_back()
-        else:
-            self._give_back.append(give_back)
+        self._settle()
+
+    def keep_for(self, work: Future[Any]) -> None:
+        """A thread goes on with ``work`` although its request was given up, and needs the room."""
+        loop = asyncio.get_running_loop()
+        self._working += 1
+
+        def over(_: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._worked)
+
+        work.add_done_callback(over)
+
+    def _worked(self) -> None:
+        self._working -= 1
+        self._settle()
 
     def release(self) -> None:
         self._released = True
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._released or self._working:
+            return
         while self._give_back:
             self._give_back.pop()()
 

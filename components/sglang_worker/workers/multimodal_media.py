@@ -87,13 +87,18 @@ class RawMedia:
         if held is not None and budget.room:
             await self._hold(parts, budget.room, held)
         return [
-            await self._sound(part, content, budget) if part.kind == AUDIO else content
+            await self._sound(part, content, budget, held) if part.kind == AUDIO else content
             for part, content in zip(parts, contents, strict=True)
         ]
 
-    async def _sound(self, part: MediaPart, content: bytes, budget: Budget) -> bytes:
+    async def _sound(
+        self, part: MediaPart, content: bytes, budget: Budget, held: Held | None
+    ) -> bytes:
+        work = self._loader.begin(audio.as_wav, content, budget.clips[part.position])
+        if held is not None:
+            held.keep_for(work)
         try:
-            return await self._loader.aside(audio.as_wav, content, budget.clips[part.position])
+            return await asyncio.wrap_future(work)
         except MediaError as error:
             raise media_failure(part.name, error) from None
 

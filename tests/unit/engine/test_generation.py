@@ -64,3 +64,49 @@ async def test_a_client_that_leaves_later_aborts_once() -> None:
         generation.stop()
         assert [output async for output in generation.rest()] == []
     assert manager.aborted == ["one"]
+
+
+class SlowPace:
+    """Always behind; counts how often a stream waited."""
+
+    behind = True
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    async def turn(self) -> None:
+        self.turns += 1
+
+
+def output(index: int, finish: str | None = None) -> dict[str, Any]:
+    reason = None if finish is None else {"type": finish}
+    return {"index": index, "output_ids": [1], "meta_info": {"finish_reason": reason}}
+
+
+async def turns_of(outputs: list[dict[str, Any]], ids: set[str]) -> int:
+    async def stream() -> AsyncIterator[dict[str, Any]]:
+        for one in outputs:
+            yield one
+
+    manager = SimpleNamespace(generate_request=lambda request, _: stream(), rid_to_state={})
+    generation = Generation.__new__(Generation)
+    generation._open(manager, SimpleNamespace(), ids)
+    pace = SlowPace()
+    generation._pace = pace  # type: ignore[assignment]
+    heard = [await generation.first(), *[one async for one in generation.rest()]]
+    assert heard == outputs
+    assert generation.ended
+    return pace.turns
+
+
+async def test_a_stream_that_falls_behind_waits_after_every_output_but_the_last() -> None:
+    outputs = [output(0) for _ in range(5)] + [output(0, "stop")]
+    assert await turns_of(outputs, {"one"}) == 4, (
+        "neither after the first, which is due, nor the last"
+    )
+
+
+async def test_samples_of_one_request_wait_together_not_one_after_the_other() -> None:
+    ids = {f"sample {index}" for index in range(4)}
+    rounds = [output(index) for _ in range(11) for index in range(4)]
+    assert await turns_of(rounds, ids) == 10
