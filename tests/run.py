@@ -18,6 +18,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -109,10 +110,17 @@ def run_beside(lanes: Sequence[Lane], budget_s: float) -> list[int | None]:
         leaving.callback(lambda: [end(one) for one in running if one.poll() is None])
         for number, lane in enumerate(lanes):
             out = leaving.enter_context(lane.output.open("wb")) if lane.output else None
-            options = {"stdout": out, "stderr": subprocess.STDOUT} if out else {}
+            options: dict[str, Any] = {"stdout": out, "stderr": subprocess.STDOUT} if out else {}
             environ = os.environ | ({LANE: str(number)} if len(lanes) > 1 else {})
-            running.append(subprocess.Popen(lane.command, cwd=REPOSITORY, env=environ, **options))
+            options |= {"cwd": REPOSITORY, "env": environ, "preexec_fn": heed_interrupts}
+            running.append(subprocess.Popen(lane.command, **options))
         return [code_of(one, end_s) for one in running]
+
+
+def heed_interrupts() -> None:
+    """A shell lets its background jobs, and so what they start, ignore SIGINT: fixtures would not
+    be taken down at the end of a budget."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def code_of(process: subprocess.Popen[bytes], end_s: float) -> int | None:
