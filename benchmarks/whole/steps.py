@@ -26,7 +26,7 @@ RESULTS = ("--results", "{results}")
 STEPS = (
     Step(
         "relay",
-        ("--seconds", "250", "--write", *RESULTS),
+        ("--seconds", "190", "--write", *RESULTS),
         ("--part", "prompts", "--repeats", "1", "--write", *RESULTS),
         330.0,
         "relay.md",
@@ -40,9 +40,9 @@ STEPS = (
     ),
     Step(
         "startup",
-        ("--repeats", "3", *RESULTS),
+        ("--repeats", "2", *RESULTS),
         ("--repeats", "1", *RESULTS),
-        240.0,
+        200.0,
         "startup.md",
     ),
     Step(
@@ -57,7 +57,7 @@ STEPS = (
     ),
     Step(
         "metrics",
-        ("--blocks", "4", *RESULTS),
+        ("--blocks", "4", "--window", "3", *RESULTS),
         ("--streams", "16", "--blocks", "2", "--window", "2", *RESULTS),
         200.0,
         "metrics.md",
@@ -71,14 +71,14 @@ STEPS = (
     ),
     Step(
         "embeddings",
-        ("--rounds", "3", *RESULTS),
+        ("--rounds", "5", *RESULTS),
         ("--rounds", "1", *RESULTS),
-        200.0,
+        240.0,
         "embeddings.md",
     ),
     Step(
         "gateways",
-        ("--repeats", "3", "--window", "8", *RESULTS),
+        ("--repeats", "5", "--window", "5", *RESULTS),
         ("--repeats", "1", "--window", "2", "--streams", "16", *RESULTS),
         180.0,
         "gateways.md",
