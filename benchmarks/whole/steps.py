@@ -33,7 +33,7 @@ STEPS = (
     ),
     Step(
         "serving",
-        ("--cycles", "1", "--rounds", "5", "--write", *RESULTS),
+        ("--cycles", "2", "--rounds", "2", "--write", *RESULTS),
         ("--cycles", "1", "--rounds", "1", "--write", *RESULTS),
         290.0,
         "serving.md",
