@@ -18,8 +18,9 @@ from contextlib import suppress
 
 logger = logging.getLogger(__name__)
 
-# Messages that queue for less are a burst: several ranks at once, a prefill beside a decode step.
-PATIENCE_S = 0.005
+# Messages that queue for less are a burst (several ranks at once, a prefill beside a decode step),
+# or a process that shares its cores and had to wait for one.
+PATIENCE_S = 0.05
 # A queue that does not end lets streams go on after this long and this many messages: one turn of
 # all streams may itself take longer, and would otherwise be about a single message each time.
 HOLD_S = 0.02
