@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -19,9 +18,6 @@ from tests.support import process_table
 CLEAN_UP_S = 30.0
 # A step that would have less than this is not begun.
 LEAST_S = 20.0
-# Clients in a step's own process log a line per request; the runtime reads this while it loads, too
-# early for the step to set it.
-QUIET = {"DYN_LOG": "error"}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -68,9 +64,7 @@ def run_step(step: Step, words: Sequence[str], limit_s: float) -> Outcome:
     began_s = time.monotonic()
     before = process_table.descendants()
     # A group of its own: an interrupt of the terminal is handed on once, by `_end`.
-    child = subprocess.Popen(
-        words, start_new_session=True, preexec_fn=_heed_interrupts, env={**os.environ, **QUIET}
-    )
+    child = subprocess.Popen(words, start_new_session=True, preexec_fn=_heed_interrupts)
     try:
         code = child.wait(limit_s)
         fault = None if code == 0 else f"exit code {code}"
